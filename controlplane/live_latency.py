@@ -2,14 +2,17 @@
 
 Workers report for each variant what batches of each size take lately. Where it contradicts a
 profile, the profile is corrected (``planner.reconcile.live_corrections``) until it is measured
-again, which the control loop asks for. What people read, and what workers are told, stays as
-measured.
+again, which the control loop asks for. What loads take is corrected for all variants of a device
+kind alike (``planner.eviction.load_pace``), as a variant is seldom loaded twice. What people read,
+and what workers are told, stays as measured.
 """
 
 from collections.abc import Collection, Container, Generator, Iterable, Iterator, Mapping
+from dataclasses import replace
 from operator import attrgetter
 from typing import NamedTuple
 
+from planner.eviction.load_pace import load_pace
 from planner.live_model import Neighbours
 from planner.reconcile.live_corrections import LiveCorrections, Seen, profile_key
 from planner.reconcile.live_profiles import ProfiledTimes, Ratios
@@ -39,6 +42,8 @@ class LiveLatency:
         self._profiles: Mapping[ProfileKey, Profile] = {}
         self._voices = _Voices()
         self._ready = _ReadyBatches()
+        self._loads = _Loads()
+        self._decided, self._planned = _LoadTimes(), _LoadTimes()
         self._unconfirmed: frozenset[ProfileKey] | None = None
         """None: to be found anew."""
         self._catalog: CatalogSnapshot | None = None
@@ -80,18 +85,19 @@ class LiveLatency:
             self._ready.hear(status)
             yield
         self._ready.forget({status.worker for status in workers})
+        changed |= self._loads.look(workers)
         return (yield from self._corrections.looking(now_s, self._voices.said, refusing)) or changed
 
     def corrected(self, catalog: CatalogSnapshot) -> CatalogSnapshot:
         """The catalog to decide by; itself while nothing contradicts it."""
         self._know(catalog)
-        return self._corrections.corrected(catalog)
+        return self._decided.at(self._corrections.corrected(catalog), self._loads.paces)
 
     def alone(self, catalog: CatalogSnapshot) -> CatalogSnapshot:
         """The catalog to plan by: without what other variants on the same worker did, and with
         what batches take that follow on one another."""
         self._know(catalog)
-        return self._corrections.alone(catalog)
+        return self._planned.at(self._corrections.alone(catalog), self._loads.paces)
 
     def unconfirmed(self, workers: Iterable[WorkerStatus]) -> frozenset[ProfileKey]:
         """Profiles of what is ready somewhere and has run no batch on any worker of the kind."""
@@ -120,6 +126,71 @@ class LiveLatency:
         self._catalog = catalog
         marks = {key: profile.measured_at for key, profile in self._profiles.items()}
         return self._corrections.know(marks)
+
+
+class _Loads:
+    """What loads took on the workers that are there, by device kind."""
+
+    def __init__(self) -> None:
+        self.paces: Mapping[DeviceKindName, float] = {}
+        """In parts of what profiles say, where that is another time. Another object once one has
+        changed."""
+
+    def look(self, workers: Iterable[WorkerStatus]) -> bool:
+        """Take in what workers say now; whether a pace has changed."""
+        took_s: dict[str, float] = {}
+        profiled_s: dict[str, float] = {}
+        for status in workers:
+            kind = status.device_kind
+            took_s[kind] = took_s.get(kind, 0.0) + status.loading_s
+            profiled_s[kind] = profiled_s.get(kind, 0.0) + status.profiled_loading_s
+        found = {DeviceKindName(kind): load_pace(took_s[kind], profiled_s[kind]) for kind in took_s}
+        paces = {kind: pace for kind, pace in found.items() if pace != 1.0}
+        if paces == self.paces:
+            return False
+        self.paces = paces
+        return True
+
+
+_Paced = tuple[Profile, float, Profile]
+"""A profile, a pace, and the profile by it: the same object for as long as both are."""
+
+
+class _LoadTimes:
+    """A catalog whose profiles say how long loads take now."""
+
+    def __init__(self) -> None:
+        self._made: tuple[CatalogSnapshot, Mapping[DeviceKindName, float], CatalogSnapshot] | None
+        self._made = None
+        self._profiles: dict[ProfileKey, _Paced] = {}
+
+    def at(
+        self, catalog: CatalogSnapshot, paces: Mapping[DeviceKindName, float]
+    ) -> CatalogSnapshot:
+        """The catalog itself where loads take what profiles say; the same object as before for the
+        same catalog and paces."""
+        if not paces:
+            return catalog
+        if (made := self._made) is None or made[0] is not catalog or made[1] is not paces:
+            before, self._profiles = self._profiles, {}
+            profiles = tuple([self._at(each, paces, before) for each in catalog.profiles])
+            self._made = made = (catalog, paces, replace(catalog, profiles=profiles))
+        return made[2]
+
+    def _at(
+        self,
+        profile: Profile,
+        paces: Mapping[DeviceKindName, float],
+        before: Mapping[ProfileKey, _Paced],
+    ) -> Profile:
+        pace = paces.get(profile.device_kind, 1.0)
+        if pace == 1.0 or profile.source is ProfileSource.EXACT:
+            return profile
+        known = before.get(key := profile_key(profile))
+        if known is None or known[0] is not profile or known[1] != pace:
+            known = (profile, pace, replace(profile, load_s=pace * profile.load_s))
+        self._profiles[key] = known
+        return known[2]
 
 
 class _Voice(NamedTuple):

@@ -62,6 +62,7 @@ class Specs:
             typical=typical_points(profile),
             device_kind=device_kind,
             own_working_mib=own_working_mib(profile, kind),
+            cold_load_s=profile.cold_load_s,
         )
 
     def of_candidate(self, candidate: Candidate) -> LoadSpec:

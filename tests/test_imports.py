@@ -18,8 +18,8 @@ ROOMS = ("variants", "planner", "workers", "profiler", "controlplane")
 ORDER = {
     "variants": (
         "types", "working_memory", "figures", "errors", "metrics", "registry", "entry_points",
-        "disk", "container", "core_time", "model_files", "onnx_halves", "images", "buckets",
-        "texts", "slots",
+        "disk", "container", "core_time", "model_files", "onnx_wire", "onnx_halves", "images",
+        "buckets", "texts", "slots",
         "artifacts", "catalog", "checks", "zoo", "builders",
     ),
     "planner": (
@@ -199,6 +199,26 @@ def test_every_package_is_installed() -> None:
     packages = {module(path) for path in modules().values() if path.name == "__init__.py"}
     assert listed >= packages
     assert {name for name in listed if not (ROOT / name.replace(".", "/")).is_dir()} == set()
+
+
+def test_every_file_beside_the_code_is_installed() -> None:
+    import tomllib
+
+    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    folders = setuptools["package-dir"]
+    installed = {
+        path
+        for package, patterns in setuptools["package-data"].items()
+        for pattern in patterns
+        for path in (ROOT / folders.get(package, package)).glob(pattern)
+    }
+    beside = {
+        path
+        for room in ROOMS
+        for path in (ROOT / room).rglob("*")
+        if path.is_file() and path.suffix not in (".py", ".pyc")
+    }
+    assert {str(path.relative_to(ROOT)) for path in beside - installed} == set()
 
 
 def test_planner_knows_no_clock_disk_network_or_thread() -> None:

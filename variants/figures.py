@@ -85,6 +85,12 @@ def apart(value: float, limit: float, digits: int = 1, write: Writer = figure) -
     return repr(value), repr(limit)
 
 
+def grouped(value: float, digits: int = 3) -> str:
+    """A figure with a comma between thousands: ``1,000``, ``0.25``."""
+    whole, point, decimals = figure(value, digits).partition(".")
+    return f"{int(whole):,}{point}{decimals}" if whole.isdigit() else f"{whole}{point}{decimals}"
+
+
 def ms(value: float) -> str:
     return f"{figure(value)} ms"
 

@@ -11,19 +11,16 @@ again, and this is done at each load.
 """
 
 import mmap
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+
+from variants.onnx_wire import GRAPH_INITIALIZER, MODEL_GRAPH, TENSOR_TYPE, Field, fields
 
 CRASHES = ("MatmulTransposeFusion",)
 """What is left out, by the names of ONNX Runtime."""
 
 FLOAT16 = 10
 """``TensorProto.FLOAT16``."""
-GRAPH, INITIALIZER, DATA_TYPE = 7, 5, 2
-"""Numbers of fields: of ``ModelProto``, of ``GraphProto`` and of ``TensorProto``."""
-VARINT, EIGHT, LENGTH, FOUR = 0, 1, 2, 5
-"""How a field is written."""
 
 
 def crashing_optimisers(path: str | Path) -> list[str]:
@@ -39,55 +36,17 @@ def has_halves(path: str | Path) -> bool:
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
     ):
         return any(
-            _is_half(data, *tensor)
-            for kind, graph in _fields(data, 0, len(data))
-            if kind == GRAPH and isinstance(graph, tuple)
-            for number, tensor in _fields(data, *graph)
-            if number == INITIALIZER and isinstance(tensor, tuple)
+            _is_half(data, tensor)
+            for graph in fields(data, 0, len(data))
+            if graph.number == MODEL_GRAPH
+            for tensor in fields(data, graph.start, graph.end)
+            if tensor.number == GRAPH_INITIALIZER
         )
     return False
 
 
-def _is_half(data: mmap.mmap, start: int, end: int) -> bool:
+def _is_half(data: mmap.mmap, tensor: Field) -> bool:
     return any(
-        number == DATA_TYPE and value == FLOAT16 for number, value in _fields(data, start, end)
+        field.number == TENSOR_TYPE and field.value == FLOAT16
+        for field in fields(data, tensor.start, tensor.end)
     )
-
-
-def _fields(
-    data: mmap.mmap, start: int, end: int
-) -> Iterator[tuple[int, int | tuple[int, int] | None]]:
-    """Each field of a message: its number, and its value, or from where to where that lies.
-
-    Raises:
-        ValueError, IndexError: it is no such message.
-    """
-    while start < end:
-        key, start = _varint(data, start)
-        number, written = key >> 3, key & 7
-        if written == VARINT:
-            value, start = _varint(data, start)
-            yield number, value
-        elif written == LENGTH:
-            size, start = _varint(data, start)
-            yield number, (start, start + size)
-            start += size
-        elif written in (EIGHT, FOUR):
-            yield number, None
-            start += 8 if written == EIGHT else 4
-        else:
-            raise ValueError(written)
-
-
-def _varint(data: mmap.mmap, at: int) -> tuple[int, int]:
-    """The number that begins there, and where the next byte is."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-        if shift > 63:
-            raise ValueError(shift)

@@ -27,7 +27,7 @@ from workers.replica import (
     serve_details,
     take_priority,
 )
-from workers.runtimes.onnx_arena import ARENA
+from workers.runtimes.sharing.arena import ARENA
 from workers.types import WorkerConfig
 
 log = logging.getLogger(__name__)

@@ -51,6 +51,9 @@ class LoadSpec:
     """Of the worker, or that it is measured for."""
     own_working_mib: float = 0.0
     """Of the memory: what batches take beyond what all variants of a worker share."""
+    cold_load_s: float | None = None
+    """Of the first load of its runtime in a process, which imports the back end; None: not
+    known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

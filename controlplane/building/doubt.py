@@ -44,7 +44,7 @@ def doubt(label: str, task: Task, variants: Collection[Variant], rows: LabelledR
             f" frequent label would be in {accuracy_text(same)}: are the labels those of its"
             " scores, in their order?"
         )
-    asked = "labels" if by.kind is MetricKind.NEAREST else "targets"
+    asked = "labels" if by.truth == LABELS else "targets"
     return (
         f"the accuracy of {label} by {by} is {accuracy_text(best)}, and always answering the"
         f" same would have {accuracy_text(same)}: are the {asked} those of its rows, in their"

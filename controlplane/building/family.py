@@ -83,12 +83,20 @@ class Building:
         folder: Path,
         limits: RegistrationLimits,
         cache: BuildCache | None = None,
+        *,
+        aligned: bool = True,
     ) -> None:
-        """``cache`` has what was built before, and gets what is built now."""
+        """
+        Args:
+            cache: has what was built before, and gets what is built now.
+            aligned: whether large weights are to lie where runtimes can map them
+                (``variants.onnx_wire``).
+        """
         self._version = version
         self._sources = sources
         self._folder = folder
         self._limits = limits
+        self._aligned = aligned
         self._before = KnownBuilds(version.source, sources, cache)
         self._calibration = folder / "calibration.npz"
         self._training = folder / "training.npz"
@@ -188,6 +196,7 @@ class Building:
                     "metric": sources.metric,
                     "judged_output": sources.judged_output,
                     "along": sources.along,
+                    "aligned": self._aligned,
                     "bucket": None if sources.bucket is None else asdict(sources.bucket),
                 },
                 subject=name,

@@ -6,6 +6,7 @@ The root's help comes from the table alone, so ``modelless --help`` imports no c
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,6 +16,7 @@ from typer.main import get_command, get_group
 
 if TYPE_CHECKING:
     from typer._click import Command, Context, HelpFormatter
+    from typer._click.shell_completion import CompletionItem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +100,48 @@ def _in_plain_words(error: typer.BadParameter) -> None:
             error.message += as_share(error.param.name or "")
 
 
+class LookingGroup(TyperGroup):
+    """A group that lists, or shows what there is one of, where no command of it is named.
+
+    ``modelless events --since 1h`` is ``modelless events list --since 1h``, and where the list is
+    of something, ``modelless variants digits`` is ``modelless variants list digits``.
+    """
+
+    def parse_args(self, ctx: "Context", args: list[str]) -> list[str]:
+        first = args[0] if args else "-"
+        asked = first in ctx.help_option_names or ctx.resilient_parsing  # of a shell that completes
+        if not asked and self.means_usual(first):
+            args = [self.usual, *args]
+        return super().parse_args(ctx, args)
+
+    @property
+    def usual(self) -> str:
+        """The first of its commands that looks, and needs no argument; empty where none does."""
+        for name, command in self.commands.items():
+            if name in LOOKING and not any(one.required for one in command.params):
+                return name
+        return ""
+
+    def means_usual(self, first: str) -> bool:
+        """Whether a word cannot be meant as one of its commands, mistyped or not."""
+        if not self.usual or first.startswith("-"):
+            return bool(self.usual)
+        of_something = any(
+            one.param_type_name == "argument" for one in self.commands[self.usual].params
+        )
+        return of_something and not get_close_matches(first, self.commands)
+
+    def format_epilog(self, ctx: "Context", formatter: "HelpFormatter") -> None:
+        if self.usual:
+            formatter.write_paragraph()
+            with formatter.indentation():
+                formatter.write_text(f"`{ctx.command_path}` is `{ctx.command_path} {self.usual}`.")
+
+
+LOOKING = ("list", "get")
+"""Commands of groups that change nothing."""
+
+
 def _argument_name(argument: Any) -> str:
     return str(argument.metavar or argument.name.upper())
 
@@ -110,6 +154,7 @@ class LazyGroup(TyperGroup):
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
         self._entries = {entry.name: entry for part in self.sections.values() for entry in part}
+        self._completing = False
         # Typer looks here for what to suggest after a typing error.
         self.commands = {name: TyperCommand(name) for name in self._entries}
 
@@ -118,7 +163,17 @@ class LazyGroup(TyperGroup):
 
     def get_command(self, ctx: "Context", cmd_name: str) -> "Command | None":
         entry = self._entries.get(cmd_name)
-        return load(entry) if entry else None
+        if entry is None:
+            return None
+        return TyperCommand(cmd_name, help=entry.help) if self._completing else load(entry)
+
+    def shell_complete(self, ctx: "Context", incomplete: str) -> "list[CompletionItem]":
+        """Names of commands and their lines of help, which need none of the commands."""
+        self._completing = True
+        try:
+            return super().shell_complete(ctx, incomplete)
+        finally:
+            self._completing = False
 
     def format_commands(self, ctx: "Context", formatter: "HelpFormatter") -> None:
         width = max(len(name) for name in self._entries)
@@ -140,6 +195,7 @@ def load(entry: Entry) -> "Command":
     if isinstance(found, typer.Typer):
         for one in found.registered_commands:
             one.cls = PlainCommand
+        found.info.cls = LookingGroup
         command = get_group(found)
     else:
         alone = typer.Typer(add_completion=False, rich_markup_mode=None)

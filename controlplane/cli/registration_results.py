@@ -234,9 +234,18 @@ def few_rows(variants: Sequence[Mapping[str, Any]], metric: str) -> str:
     empty."""
     from profiler.evaluation.accuracy import interval_of
     from variants.metrics.metric import parse_metric
+    from variants.metrics.scoring import is_of_rare_classes
 
     best = max(variants, key=lambda variant: variant["accuracy"], default=None)
-    if best is None or not 0 < best["accuracy_rows"] < FEW_ROWS:
+    if best is None:
+        return ""
+    rare = filter(is_of_rare_classes, best.get("note", "").split("; "))
+    if (of_classes := next(rare, None)) is not None:
+        return (
+            f"few rows of a class: of those that judged {best['name']}, {of_classes}, and what its"
+            " accuracy is may be chance"
+        )
+    if not 0 < best["accuracy_rows"] < FEW_ROWS:
         return ""
     judged = f"few rows: {counted(best['accuracy_rows'], 'row')} judged {best['name']}"
     if not parse_metric(metric).counts_rows:

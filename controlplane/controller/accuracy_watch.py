@@ -15,6 +15,7 @@ from controlplane.controller.kept_notes import KeptNotes
 from planner.feedback.accuracies import Accuracies, Counted
 from planner.feedback.evidence import Evidence, Finding, words
 from variants.catalog.protocol import Catalog
+from variants.metrics.metric import parse_metric
 from variants.types import CatalogSnapshot, Task, TaskName, Variant, VariantKey, VariantName
 
 NAME = "feedback"
@@ -98,12 +99,13 @@ class AccuracyWatch:
             return False
         now_s = self._wall_s()
         variants = {variant.key: variant for variant in catalog.variants}
+        tasks = {task.name: task for task in catalog.tasks}
+        shares = {name for name, task in tasks.items() if parse_metric(task.metric).counts_rows}
         self._evidence = {
             key: one
             for key, one in self._evidence.items()
-            if key in variants and (one.rows or one.finding)
+            if key in variants and (one.rows or one.finding) and variants[key].task in shares
         }
-        tasks = {task.name: task for task in catalog.tasks}
         counted: dict[VariantKey, Finding] = {}
         for key, evidence in self._evidence.items():
             variant, before = variants[key], evidence.finding

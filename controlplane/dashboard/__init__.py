@@ -8,8 +8,8 @@ gets an error as JSON.
 
 Read ``pages/__init__.py`` first, then ``pages/style.css`` (colours, light and dark) and
 ``pages/charts.js``, the only renderer of diagrams; ``pages/listing.js`` has the lists and tables,
-``pages/glance.js`` the figures that are read first, ``pages/causes.js`` what stands out where a
-task misses its SLO, and ``pages/elements.js`` makes
-elements for all pages. Nothing of the project is imported here, and no page asks for anything from
-elsewhere.
+and ``pages/elements.js`` makes elements for all pages. The dashboard's own scripts are in
+``pages/index/``: read ``page.js``, which has a turn of it, and then the part that you want to
+change. ``figures.js``, ``glance.js``, ``causes.js`` and ``asking.js`` are pure functions. Nothing
+of the project is imported here, and no page asks for anything from elsewhere.
 """

@@ -21,7 +21,7 @@ from profiler.evaluation.accuracy import Judgement
 from profiler.evaluation.labelled_rows import read_task_rows
 from variants.artifacts.protocol import ArtifactStore
 from variants.errors import InvalidArtifact, VariantNotLoadable
-from variants.metrics.scoring import COUNTS_AS_0
+from variants.metrics.scoring import is_of_score
 from variants.types import DeviceKind, ModelVersion, Task, TextInput, Variant
 
 
@@ -166,7 +166,7 @@ def _judged(
 
 def _with(variant: Variant, found: Judgement) -> Variant:
     """The variant with what was found; what its builder said of it stays."""
-    notes = (said for said in variant.note.split("; ") if said and not said.endswith(COUNTS_AS_0))
+    notes = (said for said in variant.note.split("; ") if said and not is_of_score(said))
     return replace(
         variant,
         accuracy=found.accuracy,

@@ -74,6 +74,9 @@ def tell_device(device: OnDevice, task: str, variant: str, live: Live) -> None:
     device.unconfirmed = known is not None and not known
     if known and 1 in known:
         device.live_ms, device.live_p95_ms = known[1].mean_ms, known[1].p95_ms
+        if device.price_usd_per_1k is not None and device.p50_ms > 0.0:
+            price = device.price_usd_per_1k * known[1].mean_ms / device.p50_ms
+            device.live_price_usd_per_1k = price
 
 
 def tell_profile(profile: ProfileSchema, live: Live) -> None:

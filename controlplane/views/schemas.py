@@ -102,6 +102,20 @@ class SloCounts(Schema):
         description="met / (requests - infeasible - infeasible_answered), which is what people are "
         "shown: of the queries that some variant could serve; null without any.",
     )
+    gave_up: int = Field(
+        0,
+        description="Of `client_errors`: their clients have gone before the answer, though it was "
+        "not late.",
+    )
+    share_gave_up: float | None = Field(
+        None, description="gave_up / (requests + gave_up); null without any."
+    )
+    gave_up_after_ms: float | None = Field(
+        None, description="How long those clients waited, in the mean; null without any."
+    )
+    gave_up_slo_ms: float | None = Field(
+        None, description="How much time their queries had, in the mean; null without any."
+    )
 
 
 class RecentSloCounts(SloCounts):
@@ -171,6 +185,9 @@ class SloReport(Schema):
                 late=one.late,
                 infeasible_answered=one.infeasible_answered,
                 refusals=one.refusals,
+                gave_up=one.gave_up,
+                gave_up_ms=one.gave_up * (one.gave_up_after_ms or 0.0),
+                gave_up_of_ms=one.gave_up * (one.gave_up_slo_ms or 0.0),
             )
             for row in self.tasks
             if (one := row.lately) is not None

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from controlplane.http_errors import CLIENT_ERRORS
+from controlplane.http_errors import CLIENT_ERRORS, CLIENT_GONE
 from variants.buckets import in_order
 from variants.figures import percent
 
@@ -19,7 +19,10 @@ MAY_BE_MISSED = 0.01
 """The share of a task's queries that may miss their SLO without being told."""
 MOSTLY = 0.5
 FEW = 10
-"""A task of which fewer queries missed their SLO is not called mostly missed."""
+"""A task of which fewer queries missed their SLO is not called mostly missed, nor is it told of
+fewer clients that gave up."""
+MAY_GIVE_UP = 0.05
+"""The share of a task's queries whose clients may go before the answer without being told."""
 MOST_TASKS = 3
 """So many tasks are named."""
 
@@ -70,8 +73,14 @@ class Outcomes:
     refusals: Mapping[str, int] = field(default_factory=dict)
     """Refused, by error code."""
     client_errors: int = 0
-    """Wrong in themselves, such as those that name a variant which is not there or retired. They
-    are no requests: nothing could have met their SLO."""
+    """Wrong in themselves, such as those that name a variant which is not there or retired, or
+    given up. They are no requests: nothing could have met their SLO."""
+    gave_up: int = 0
+    """Of those: their clients have gone before the answer, though it was not late."""
+    gave_up_ms: float = 0.0
+    """How long these clients waited, in all, ..."""
+    gave_up_of_ms: float = 0.0
+    """... and how much time their queries had."""
 
     @property
     def refused(self) -> int:
@@ -101,6 +110,22 @@ class Outcomes:
     def share_met(self) -> float | None:
         """The share of the servable requests that met their SLO; None without any."""
         return self.met / self.servable if self.servable else None
+
+    @property
+    def share_gave_up(self) -> float | None:
+        """The share whose clients gave up, of these and the requests; None without any."""
+        asked = self.requests + self.gave_up
+        return self.gave_up / asked if asked else None
+
+    @property
+    def gave_up_after_ms(self) -> float | None:
+        """How long clients waited that gave up, in the mean; None without any."""
+        return self.gave_up_ms / self.gave_up if self.gave_up_of_ms else None
+
+    @property
+    def gave_up_slo_ms(self) -> float | None:
+        """How much time their queries had, in the mean; None without any."""
+        return self.gave_up_of_ms / self.gave_up if self.gave_up_of_ms else None
 
     @property
     def attainment(self) -> float | None:
@@ -160,9 +185,9 @@ def service_status(
 ) -> ServiceStatus:
     """Judge what became of the queries of the last ``seconds``, by task.
 
-    Queries that no variant can serve, and those that were turned away, by error code, are told, but
-    say nothing against what runs. Where some are late or refused and cores are short, that is named
-    as a likely reason.
+    Queries that no variant can serve, those whose clients gave up, and those that were turned away,
+    by error code, are told, but say nothing against what runs. Where some are late or refused and
+    cores are short, that is named as a likely reason.
     """
     status = _service_status(lately, seconds)
     if cores_short and status.level is not ServiceLevel.MET:
@@ -171,7 +196,7 @@ def service_status(
         f" {count:,} {'was' if count == 1 else 'were'} turned away because {AWAY[code]} ({code})."
         for code, count in (turned_away or {}).items()
     ]
-    return replace(status, sentence=status.sentence + "".join(away))
+    return replace(status, sentence=status.sentence + "".join([*_given_up(lately), *away]))
 
 
 def missing(lately: Mapping[str, Outcomes]) -> list[tuple[str, Outcomes]]:
@@ -188,7 +213,8 @@ def _service_status(lately: Mapping[str, Outcomes], seconds: float) -> ServiceSt
     short = missing(lately)
     if not short:
         met = sum(one.met for one in lately.values())
-        sentence = f"No query was asked {within}."
+        nobody = not any(one.gave_up for one in lately.values())
+        sentence = f"No query was {'asked' if nobody else 'answered'} {within}."
         if asked:
             queries = "1 query met its" if asked == 1 else f"{asked:,} queries met their"
             sentence = f"{percent(met / asked)} % of {queries} SLO {within}."
@@ -227,6 +253,26 @@ def outcomes_in_words(one: Outcomes, within: str) -> str:
     return f"{share} {within} missed {its} SLO: {', '.join(causes)}"
 
 
+def _given_up(lately: Mapping[str, Outcomes]) -> list[str]:
+    """Of the tasks whose clients do not wait as long as they say: ``digits: the clients of 30 of
+    100 queries gave up, after 210 ms in the mean of the 1,000 ms that they had asked for.``"""
+    found = [
+        (one.gave_up / (one.requests + one.gave_up), task, one)
+        for task, one in lately.items()
+        if one.gave_up >= FEW and one.gave_up > MAY_GIVE_UP * (one.requests + one.gave_up)
+    ]
+    found.sort(key=lambda each: (-each[0], each[1]))
+    said = []
+    for _, task, one in found[:MOST_TASKS]:
+        after_ms, slo_ms = one.gave_up_after_ms, one.gave_up_slo_ms
+        when = ""
+        if after_ms is not None and slo_ms is not None:
+            when = f", after {after_ms:,.0f} ms in the mean of the {slo_ms:,.0f} ms that they named"
+        queries = f"{one.gave_up:,} of {one.requests + one.gave_up:,} queries"
+        said.append(f" {task}: the clients of {queries} gave up before the answer{when}.")
+    return said
+
+
 def outcomes_by_task(
     of_gateways: Iterable[Mapping[str, Mapping[str, Any]]],
 ) -> dict[str, Outcomes]:
@@ -237,6 +283,7 @@ def outcomes_by_task(
             (``controlplane.gateway.reports.recent_outcomes.Counted``).
     """
     met, late, wrong, beyond = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
+    gave_up, waited_ms, allowed_ms = Counter[str](), dict[str, float](), dict[str, float]()
     refusals: dict[str, Counter[str]] = {}
     for tasks in of_gateways:
         for task, counted in tasks.items():
@@ -244,6 +291,9 @@ def outcomes_by_task(
             met[task] += counted["met"]
             late[task] += counted["missed"] + errors.pop(LATE, 0)
             beyond[task] += counted.get("infeasible_answered", 0)
+            gave_up[task] += errors[CLIENT_GONE]
+            waited_ms[task] = waited_ms.get(task, 0.0) + counted.get("gave_up_ms", 0.0)
+            allowed_ms[task] = allowed_ms.get(task, 0.0) + counted.get("gave_up_of_ms", 0.0)
             wrong[task] += sum(errors.pop(code, 0) for code in CLIENT_ERRORS)
             refusals.setdefault(task, Counter()).update(errors)
     return {
@@ -253,6 +303,9 @@ def outcomes_by_task(
             infeasible_answered=beyond[task],
             refusals=refused,
             client_errors=wrong[task],
+            gave_up=gave_up[task],
+            gave_up_ms=waited_ms[task],
+            gave_up_of_ms=allowed_ms[task],
         )
         for task, refused in refusals.items()
     }
@@ -261,7 +314,7 @@ def outcomes_by_task(
 def _row(outcomes: Outcomes) -> dict[str, Any]:
     names = (
         "requests", "met", "late", "refused", "infeasible_answered", "client_errors", "attainment",
-        "share_met",
+        "share_met", "gave_up", "share_gave_up", "gave_up_after_ms", "gave_up_slo_ms",
     )  # fmt: skip
     return {
         **{name: getattr(outcomes, name) for name in names},

@@ -18,10 +18,11 @@ from planner.approximate.sample import Sample
 from planner.forecasting.demand import SloClass, slo_class
 from planner.policies.modelless import Modelless, planner_of
 from planner.policies.several_gateways import SeveralGateways
+from planner.selection.eligibility import counts_for_ms
 from planner.simulation.fleet import Fleet
 from planner.simulation.policy import Brief
 from planner.solver.problem import Planner
-from planner.types import Action, Demand
+from planner.types import Action, Demand, Query
 from variants.types import TaskName
 
 PLAN_EVERY_S = 60.0
@@ -43,10 +44,7 @@ class SampledModelless(Modelless):
         self._scale = sample.scale
         self._random = np.random.default_rng([brief.setting.seed, 3])
         names, self._class_of_row = rates.classes
-        self._names: list[tuple[TaskName, SloClass]] = [
-            (task, slo_class(ms, floor, self._steps.get(task, ()))) for task, ms, floor in names
-        ]
-        self._asked_ms = [ms for _, ms, _ in names]
+        self._names = names
         run_up_s = brief.setting.provision_s + RUN_UP_TICKS * self.tick_s
         self._busy_from_s = [each.begin_s - run_up_s for each in sample.slices]
         self._busy_until_s = [each.end_s for each in sample.slices]
@@ -82,9 +80,12 @@ class SampledModelless(Modelless):
         tightest: dict[tuple[TaskName, SloClass], float] = {}
         for index, count in enumerate(self._random.poisson(expected).tolist()):
             if count:
-                key = self._names[index]
+                task, asked_ms, floor = self._names[index]
+                query = Query(task, 1, now_s * 1_000, asked_ms, floor)
+                latency_ms = counts_for_ms(query, self._snapshot_for(query))
+                key = (task, slo_class(latency_ms, floor, self._steps.get(task, ())))
                 counts[key] = counts.get(key, 0.0) + count
-                tightest[key] = min(tightest.get(key, inf), self._asked_ms[index])
+                tightest[key] = min(tightest.get(key, inf), latency_ms)
         return counts, tightest
 
     def _demands(self, now_s: float) -> tuple[tuple[Demand, ...], ...]:

@@ -77,7 +77,7 @@ class AdditiveQueue(LeavableQueue):
         self.count -= len(items)
         return items
 
-    def _take_out(self, left: Sequence[Item]) -> None:
+    def _take_out(self, left: Sequence[Item], now_ms: float) -> None:
         gone = set(left)
         for queue, state in self._states.items():
             for order in [order for order, (each, _) in state.waiting.items() if each in gone]:

@@ -35,6 +35,7 @@ All times are milliseconds on one clock of the caller's choosing.
 """
 
 from bisect import insort
+from collections.abc import Sequence
 from heapq import heappush
 from math import inf
 
@@ -215,6 +216,17 @@ class DeadlineQueue(WaitingQueries):
             return False
         self._schedule = FeasibleSchedule(runs)
         return True
+
+    def _take_out(self, left: Sequence[Item], now_ms: float) -> None:
+        """Take queries out. Where those that are left are in time in larger batches than they were
+        planned in, they are planned anew."""
+        super()._take_out(left, now_ms)
+        if self._schedule is None or not self._some_gain():
+            return
+        busy_ms = self.busy_until_ms
+        start_ms = (busy_ms if busy_ms > now_ms else now_ms) + self._spare_ms(self._active[0], 0)
+        if (runs := forecast(self._ordered(), start_ms)) is not None:
+            self._schedule = FeasibleSchedule(runs)
 
     def _some_gain(self) -> bool:
         """Whether batches save time for any waiting query, so that forecasts may help."""

@@ -21,13 +21,13 @@ the square root of their number, in C loops, and a change costs one block.
 """
 
 from bisect import bisect, bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from itertools import accumulate, islice
 from math import inf
 from operator import sub
 
 from planner.batching.planned_batches import BatchRow, PlannedBatch, apart, joined
-from planner.batching.variant_queues import ROUNDING_MS, Entry, VariantQueue
+from planner.batching.variant_queues import ROUNDING_MS, Entry, Item, VariantQueue
 
 BLOCK = 48
 """Batches in a block when it is cut in two; of the order of the root of the longest queue."""
@@ -170,6 +170,22 @@ class FeasibleSchedule:
         olds, news = change
         self._swap(news, olds)
 
+    def without(self, gone: Container[Item]) -> "FeasibleSchedule":
+        """The same without some queries. If all were in time, all that are left are.
+
+        A batch whose first queries leave may come behind others. It is done when the last of those
+        was before, which was in time, and is due no sooner.
+        """
+        left = (
+            (batch.queue, kept)
+            for block in self._blocks
+            for batch in block.batches
+            if (kept := [entry for entry in batch.entries if entry[2] not in gone])
+        )
+        found = FeasibleSchedule(left)
+        found.added = self.added
+        return found
+
     def recost(self, queue: VariantQueue, *, anew: bool = False) -> None:
         """Follow a variant's correction, or with ``anew`` its table."""
         row = self._row(queue)
@@ -236,10 +252,19 @@ class FeasibleSchedule:
         return at - 1 if at else 0
 
     def _swap(self, olds: Sequence[PlannedBatch], news: Sequence[PlannedBatch]) -> None:
-        """Exchange batches of one variant; one that keeps its place in the order costs little."""
+        """Exchange batches of one variant; one that keeps its place in the order costs little.
+
+        Where queries move on to later batches, the last goes first: no two batches may have the
+        same head meanwhile, as they are found by it.
+        """
+        for batch in olds[len(news) :]:
+            self._remove(batch)
+        pairs = list(zip(olds, news, strict=False))
+        if pairs and pairs[-1][1].entries[0] > pairs[-1][0].entries[0]:
+            pairs.reverse()
         dirty: set[int] = set()
         kept = 0
-        for old, new in zip(olds, news, strict=False):
+        for old, new in pairs:
             at = self._replaced(old, new)
             if at < 0:
                 break
@@ -247,9 +272,11 @@ class FeasibleSchedule:
             kept += 1
         for at in dirty:
             self._refresh(at)
-        for batch in olds[kept:]:
-            self._remove(batch)
-        for batch in news[kept:]:
+        for old, _ in pairs[kept:]:
+            self._remove(old)
+        for _, new in pairs[kept:]:
+            self._add(new)
+        for batch in news[len(olds) :]:
             self._add(batch)
 
     def _replaced(self, old: PlannedBatch, new: PlannedBatch) -> int:

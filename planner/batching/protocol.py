@@ -129,7 +129,7 @@ class LiveQueue(Queue, Protocol):
         """
         ...
 
-    def withdraw(self, gone: Callable[[Item], bool]) -> list[Item]:
+    def withdraw(self, gone: Callable[[Item], bool], now_ms: float) -> list[Item]:
         """Take out queries that nobody waits for any more, in any order. It goes through all that
         wait.
 

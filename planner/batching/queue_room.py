@@ -132,13 +132,13 @@ class LeavableQueue(ABC):
     ) -> list[Item]:
         """Take out those that are refused so that a query can be queued (``QueueRoom``)."""
         left = self._room.leaving(item, self._items, now_ms, needed, size_of)
-        self._take_out(left)
+        self._take_out(left, now_ms)
         return left
 
-    def withdraw(self, gone: Callable[[Item], bool]) -> list[Item]:
+    def withdraw(self, gone: Callable[[Item], bool], now_ms: float) -> list[Item]:
         """Take out queries that nobody waits for any more."""
         left = [item for item in self._items() if gone(item)]
-        self._take_out(left)
+        self._take_out(left, now_ms)
         return left
 
     @abstractmethod
@@ -146,7 +146,7 @@ class LeavableQueue(ABC):
         """All that wait."""
 
     @abstractmethod
-    def _take_out(self, left: Sequence[Item]) -> None:
+    def _take_out(self, left: Sequence[Item], now_ms: float) -> None:
         """Take these out."""
 
 

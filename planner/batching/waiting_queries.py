@@ -139,7 +139,7 @@ class WaitingQueries(LeavableQueue):
         self._resize(queue, -len(items), -queue.rows)
         return items
 
-    def _take_out(self, left: Sequence[Item]) -> None:
+    def _take_out(self, left: Sequence[Item], now_ms: float) -> None:
         gone = set(left)
         for queue in {each.queue for each in left}:
             kept = [entry for entry in queue.heap if entry[2] not in gone]
@@ -147,8 +147,8 @@ class WaitingQueries(LeavableQueue):
             queue.heap[:] = kept
             heapify(queue.heap)
             self._resize(queue, -len(out), -sum(each.rows for each in out))
-        if left:
-            self._schedule = None  # who is left is in time in the order that it had, without them
+        if left and self._schedule is not None:
+            self._schedule = self._schedule.without(gone)
 
     def recount(self) -> None:
         """Make totals and schedule anew of what waits, after a mistake that left them untrue."""

@@ -10,7 +10,8 @@ one is one function and one line), then ``victims`` (which variants leave) and `
 is loaded there will stay). ``turns`` says whose load comes first where a worker loads one after the
 other. ``popularity`` learns from queries what the rule ``modelless`` needs to know, the queries per
 second to expect, and ``urgency`` which of them cannot wait for a load; ``query_rates`` asks both
-for all that one gateway sees, and ``expected`` says what follows for what is held.
+for all that one gateway sees, and ``expected`` says what follows for what is held. ``load_pace`` is
+what loads take in parts of what profiles say.
 
 May import: ``variants``. No clock: times are arguments, in seconds.
 """

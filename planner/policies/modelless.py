@@ -16,7 +16,7 @@ from planner.forecasting.peaks import DeclaredDemand, most
 from planner.policies.layout_watch import LayoutWatch
 from planner.policies.live_latency import LiveLatency
 from planner.reconcile.tick import tick
-from planner.selection.eligibility import answers
+from planner.selection.eligibility import MAY_BE_IN_VAIN, answers, counts_for_ms, in_vain
 from planner.selection.plan_following import CongestionWindow, choose
 from planner.selection.routes import EMPTY, RouteTable, resolve
 from planner.selection.snapshot import build_snapshot
@@ -83,7 +83,8 @@ class Modelless:
         """The latest one."""
         self._targets: Mapping[ReplicaKey, ReplicaTarget] = {}
         self._asked: defaultdict[tuple[TaskName, float, float | None], int] = defaultdict(int)
-        """How many queries have asked for what, since the last tick."""
+        """How many queries have asked for what, since the last tick; what no variant has the time
+        for counts apart, and what none could ever answer not at all, as in gateways."""
         horizon_s = setting.tick_s + setting.provision_s
         step_s = max(STEP_S, setting.tick_s)
         self.estimator = estimator_of(self._planning, step_s=step_s, horizon_s=horizon_s)
@@ -118,8 +119,15 @@ class Modelless:
         self._snapshot = None
 
     def choose(self, query: Query, now_ms: float) -> Choice | Refusal:
-        self._asked[query.task, query.latency_ms, query.accuracy] += 1
-        return self._choose(query, now_ms)
+        found = self._choose(query, now_ms)
+        latency_ms = query.latency_ms
+        if isinstance(found, Refusal) and found.code in MAY_BE_IN_VAIN:
+            snapshot = self._snapshot_for(query)
+            if in_vain(query, snapshot):
+                return found
+            latency_ms = counts_for_ms(query, snapshot)
+        self._asked[query.task, latency_ms, query.accuracy] += 1
+        return found
 
     def again(self, query: Query, now_ms: float) -> Choice | Refusal | None:
         return self._choose(query, now_ms)
@@ -133,7 +141,7 @@ class Modelless:
         """Production's choice; the query is sent at once."""
         if now_ms - self._heard_ms >= REPORTED_MS:
             self._hear(now_ms)
-        snapshot = self._snapshot or self._refresh()
+        snapshot = self._snapshot_for(query)
         found = choose(snapshot, self._routes, self._congestion, query, now_ms)
         if isinstance(found, Choice) and not found.cold:
             longest_ms = self._routes.longest_ms(found.worker.id, query.latency_ms)
@@ -141,6 +149,10 @@ class Modelless:
                 found.candidate, found.worker, query.rows, now_ms, longest_ms
             )
         return found
+
+    def _snapshot_for(self, query: Query) -> Snapshot:
+        """What can be chosen for a query now."""
+        return self._snapshot or self._refresh()
 
     def _hear(self, now_ms: float) -> None:
         """Take in what workers say of their batches, once a second, as gateways do."""

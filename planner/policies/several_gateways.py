@@ -200,7 +200,7 @@ class SeveralGateways(Modelless):
         if now_ms - self._heard_ms >= REPORTED_MS:
             self._hear(now_ms)
         gateway = self._gateway(query)
-        snapshot = gateway.snapshot or self._renewed(gateway)
+        snapshot = self._snapshot_for(query)
         gateway.looks(self._fleet.workers, now_ms)
         if now_ms >= gateway.others.due_ms:
             gateway.others.look(now_ms)
@@ -208,6 +208,10 @@ class SeveralGateways(Modelless):
         if isinstance(found, Choice) and not found.cold:
             gateway.sends(found.candidate, found.worker.id, query, now_ms)
         return found
+
+    def _snapshot_for(self, query: Query) -> Snapshot:
+        gateway = self._gateway(query)
+        return gateway.snapshot or self._renewed(gateway)
 
     def _renewed(self, gateway: Gateway) -> Snapshot:
         before, views = gateway.before, gateway.see(self._fleet.workers.values())

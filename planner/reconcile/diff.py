@@ -114,13 +114,11 @@ def _paced(
     Where a load has to wait for its turn, what is worth most and need not leave yet stays.
     """
     kind = worker.device_kind
-
-    def load_s(key: VariantKey, kind: DeviceKindName) -> float:
-        return worker.load_pace * pace.load_s(key, kind)
-
     held = {(replica.task, replica.variant): replica for replica in worker.replicas}
     under_way_s = sum(
-        load_s(key, kind) for key, replica in held.items() if replica.state is ReplicaState.LOADING
+        pace.load_s(key, kind)
+        for key, replica in held.items()
+        if replica.state is ReplicaState.LOADING
     )
 
     def may_stay(unload: Unload) -> bool:
@@ -129,7 +127,7 @@ def _paced(
 
     def worth(unload: Unload) -> float:
         replica = held[unload.task, unload.variant]
-        reload_s = load_s((unload.task, unload.variant), kind)
+        reload_s = pace.load_s((unload.task, unload.variant), kind)
         return per_mib(absence_s(replica.rate_qps, reload_s, replica.urgent), replica.memory_mib)
 
     gone = [unload for unload in leaving if not may_stay(unload)]
@@ -147,7 +145,7 @@ def _paced(
             free_mib += _size_mib(gone[-1:], held)
         begun.append(load)
         free_mib -= need_mib
-        under_way_s += load_s((load.task, load.variant), kind)
+        under_way_s += pace.load_s((load.task, load.variant), kind)
     if len(begun) == len(coming):
         return list(leaving), list(coming)
     going = set(map(id, gone))

@@ -3,6 +3,8 @@
 The division that is there is kept while the demand, the workers and the catalog are those that it
 was made for. Where the demand has moved or latencies are others than was known, it is kept as well,
 stretched to what is asked for now, until a new one gains something (``planner.reconcile.kept``).
+Where queries follow routes, classes of the demand that come anew get theirs beside those that are
+there.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -10,6 +12,7 @@ from dataclasses import replace
 from math import inf
 from typing import NamedTuple
 
+from planner.reconcile.assigning.routes_of_devices import in_order
 from planner.reconcile.by_zone.zoned_assignment import ZonedFleet, zoned
 from planner.reconcile.demand_assignment import (
     NOTHING,
@@ -20,6 +23,7 @@ from planner.reconcile.demand_assignment import (
 from planner.reconcile.kept.best import may_gain
 from planner.reconcile.kept.routes import (
     Shares,
+    class_of_route,
     drift_of,
     drifted,
     planned_qps,
@@ -32,7 +36,7 @@ from planner.reconcile.replica_targets import RoutedWork
 from planner.residency.pinned_room import PinnedRoom
 from planner.selection.eligibility import able, kept_out
 from planner.solver.problem import Planner
-from planner.types import Demand, Observation, Snapshot, WorkerReport, class_of
+from planner.types import Demand, Objective, Observation, Snapshot, WorkerReport, class_of
 from planner.zone_demand import ASKED_IN, CROSSES
 from variants.types import (
     DeviceKindName,
@@ -137,8 +141,14 @@ def divided(
         if served < SERVED * asked and served < WORTH_MOVING * _served(routes, known):
             # The demand is too much, and which part is left out would differ with every tick.
             return Division(kept, shares, False, observation.now_s)
+        joined: DemandAssignment | None = None
+        if stays is None and objective is not Objective.ACCURACY:
+            joined = _with_new_classes(kept, made.routes)
+        if joined is not None:
+            stays = _staying(observation, snapshot, known, by_zone, joined)
         if stays is not None and new and not stays.beaten(made.routes):
-            return stays.division(snapshot) if asked_else else Division(kept, shares, False)
+            changes = asked_else or joined is not None
+            return stays.division(snapshot) if changes else Division(kept, shares, False)
     timed = with_slos(made.routes, known, observation.objective)
     return Division(replace(made, routes=timed, out_of_reach=far), new, True)
 
@@ -193,6 +203,17 @@ def _staying(
         now = replace(now, crossings=by_zone.crossings(routes, demand))
     kinds = {kind.name: kind for kind in observation.catalog.device_kinds}
     return _Staying(now, Worth(snapshot, kinds, longer, objective), by_zone, demand)
+
+
+def _with_new_classes(kept: DemandAssignment, made: Sequence[Route]) -> DemandAssignment | None:
+    """The division that is there, with the routes of another one for classes that it has none for:
+    those that come anew are no reason to divide the others anew. None where none comes, or where
+    nothing that is asked for now was there before."""
+    there = planned_qps(kept.routes)
+    added = [route for route in made if class_of_route(route) not in there]
+    if not added or len(added) == len(made):
+        return None
+    return replace(kept, routes=in_order((*kept.routes, *added)))
 
 
 def of_zones(plan: Plan | None) -> list[str]:

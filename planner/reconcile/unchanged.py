@@ -63,7 +63,6 @@ _worker = attrgetter(
     "draining",
     "churn_per_s",
     "zone",
-    "load_pace",
 )
 
 

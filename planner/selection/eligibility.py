@@ -17,17 +17,19 @@ The rule has four parts, from what changes least to what changes most:
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
-from math import inf, isnan, nan
+from math import inf, isnan, nan, nextafter
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from planner.eviction.query_rates import QueryRates
+from planner.forecasting.demand import SERIES_MS, slo_class
 from planner.selection.load_balancing import least_busy
 from planner.types import (
     Candidate,
     Demand,
     ProfileKey,
     Query,
+    RefusalCode,
     Snapshot,
     TaskView,
     WorkerReport,
@@ -81,6 +83,15 @@ LATE, COLD, AVOIDED, QUEUE = Obstacle.LATE, Obstacle.COLD, Obstacle.AVOIDED, Obs
 
 FEASIBLE = LATE
 """From this obstacle on, a candidate would answer on an idle worker that has it loaded."""
+MAY_BE_IN_VAIN = frozenset(
+    {
+        RefusalCode.TASK_NOT_FOUND,
+        RefusalCode.VARIANT_NOT_FOUND,
+        RefusalCode.SLO_INFEASIBLE,
+        RefusalCode.NO_WORKERS,
+    }
+)
+"""Refusals of queries that perhaps no variant could answer, whatever the plan."""
 
 
 class Finding(NamedTuple):
@@ -205,6 +216,63 @@ def able(
 def without_slo(query: Query) -> Query:
     """The same query with no floor, ceiling or deadline: what only has to be able to run."""
     return query._replace(accuracy=None, cost=None, latency_ms=inf)
+
+
+def in_vain(query: Query, snapshot: Snapshot) -> bool:
+    """Whether no variant could ever answer a query, however long it waited and whatever it paid: it
+    asks for more rows than any batch has, or for more accuracy than there is, and no plan helps."""
+    view = snapshot.tasks.get(query.task)
+    candidates = () if view is None else view.pinned_to(query.variant)
+    floor = None if query.best_effort else query.accuracy
+    needs = without_slo(query)._replace(accuracy=floor)
+    obstacle = profile_rule(needs, snapshot.transport_ms)
+    return all(obstacle(candidate) is not None for candidate in candidates)
+
+
+def counts_for_ms(query: Query, snapshot: Snapshot) -> float:
+    """The latency SLO in ms for which a query counts as demand: its own, unless no variant that is
+    loaded somewhere or could be keeps that, or none costs so little. Then it is less than the class
+    of what can be kept.
+
+    The class of an SLO is planned for by the tightest one in it, and where nothing keeps that, not
+    at all: a client who asks for 5 ms where 6 are needed would take the workers from who asks for
+    9. And classes know no price: for a client who would pay less than any variant costs workers
+    would be held, and more of them started, that never answer it. Such queries stay demand, because
+    another device kind or another profile may keep their time.
+
+    A query of many rows, whose batch takes so many times longer than a row, counts as rows with so
+    much less time. One that would pay a half counts as one with half of the time that is needed, as
+    prices are of time.
+    """
+    asked_ms = query.latency_ms
+    view = snapshot.tasks.get(query.task)
+    if view is None:
+        return asked_ms
+    obstacle = profile_rule(query._replace(cost=None, latency_ms=inf))
+    fitting = [each for each in view.pinned_to(query.variant) if obstacle(each) is None]
+    if not fitting:
+        return asked_ms
+    # Under best effort it is answered whatever it costs.
+    ceiling = inf if query.cost is None or query.best_effort else query.cost
+    if affordable := [each for each in fitting if each.price_usd_per_1k <= ceiling]:
+        able = _with_workers(affordable)
+        if not able:  # nothing but the demand itself has workers of its kind started
+            return asked_ms
+        needed_ms = min(each.table.ms[query.rows] for each in able) + snapshot.transport_ms
+        kept, fitting = asked_ms / needed_ms, _with_workers(fitting)
+    else:
+        kept = ceiling / min(each.price_usd_per_1k for each in fitting)
+    if kept >= 1.0:
+        return asked_ms
+    row_ms = min(each.table.ms[1] for each in fitting) + snapshot.transport_ms
+    as_row_ms = max(kept * row_ms, SERIES_MS[0])
+    step_ms, _ = slo_class(row_ms, None, ())
+    return as_row_ms if as_row_ms < step_ms else nextafter(step_ms, 0.0)
+
+
+def _with_workers(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """Those that some worker holds or could load."""
+    return [candidate for candidate in candidates if candidate.ready or candidate.hosts]
 
 
 def kept_out(worker: WorkerReport) -> frozenset[VariantKey]:

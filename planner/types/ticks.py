@@ -76,8 +76,6 @@ class WorkerReport:
     """The share of its memory that is evicted per second (``planner.eviction.churn``)."""
     zone: str = ""
     """Which zone its machine is in; "" where that is not known."""
-    load_pace: float = 1.0
-    """How long its loads take, in parts of what profiles say."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from variants.checks.onnx_check import OnnxLimits, check_model
 from variants.checks.onnx_edges import change_edges
 from variants.checks.onnx_file import check_file
 from variants.metrics.metric import Judged, parse_metric
+from variants.onnx_wire import align_weights
 from variants.types import TextInput
 from workers.runtimes.protocol import Tensor
 
@@ -189,7 +190,7 @@ def build(arguments: Arguments, announce: Announce) -> dict[str, Any]:
     """``kind``, ``source``, ``target``, ``calibration`` to the builder's note and the file's size.
 
     Where given: ``program``, ``training``, ``teacher``, ``floor``, ``loss``, ``metric``,
-    ``judged_output``, ``along``, ``bucket``.
+    ``judged_output``, ``along``, ``bucket``, ``aligned``.
     Rows come as npz files, labels or targets as their array of that name.
     """
     metric = parse_metric(arguments.get("metric") or "top1")
@@ -214,6 +215,8 @@ def build(arguments: Arguments, announce: Announce) -> dict[str, Any]:
         bucket=read_bucket(arguments.get("bucket")),
     )
     built = make_builder(arguments["kind"]).build(material, target)
+    if arguments.get("aligned") and target.suffix == ".onnx":
+        align_weights(target)
     return {"size_bytes": target.stat().st_size, **asdict(built)}
 
 

@@ -291,7 +291,7 @@ def test_what_nobody_waits_for_is_taken_out_and_the_others_run_as_before(
         assert slice_queue.admit(item, 0.0) is Verdict.ADMITTED
     gone = {id(item) for item in items[::3]}
 
-    assert {id(item) for item in slice_queue.withdraw(lambda item: id(item) in gone)} == gone
+    assert {id(item) for item in slice_queue.withdraw(lambda item: id(item) in gone, 0.0)} == gone
     left = [item for item in items if id(item) not in gone]
     assert slice_queue.count == len(left)
     assert one.rows + two.rows == sum(item.rows for item in left)
@@ -304,7 +304,7 @@ def test_what_nobody_waits_for_is_taken_out_and_the_others_run_as_before(
     assert {id(item) for item in ran} == {id(item) for item in left}
     assert len(ran) == len(left)
     assert (slice_queue.count, slice_queue.backlog_ms(now_ms)) == (0, 0.0)
-    assert slice_queue.withdraw(lambda _: True) == []
+    assert slice_queue.withdraw(lambda _: True, now_ms) == []
 
 
 @pytest.mark.parametrize("make", LIVE)
@@ -314,7 +314,7 @@ def test_withdrawing_makes_room_in_time(make: Callable[[], LiveQueue]) -> None:
     queue = slice_queue.add_variant("one", LINEAR)
     while slice_queue.count < 9 and slice_queue.admit(Item(queue, 95.0, 1), 0.0) is ADMITTED:
         pass
-    slice_queue.withdraw(lambda _: True)
+    slice_queue.withdraw(lambda _: True, 0.0)
     for _ in range(9):
         assert slice_queue.admit(Item(queue, 95.0, 1), 0.0) is ADMITTED
 

@@ -205,6 +205,7 @@ class Served:
         for variant in loaded:
             await connected.connection.load(specs.of(self.task.name, variant, KIND.name), 10.0)
         await until(lambda: {(self.task.name, variant) for variant in loaded} <= connected.ready)
+        self.gateway.path.renew()  # on a busy machine that may come later
 
     @property
     def secret(self) -> Path:

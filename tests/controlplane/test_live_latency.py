@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 
 from controlplane.live_latency import LiveLatency
 from planner.reconcile.live_corrections import ENOUGH, profile_key
-from planner.types import ProfileKey
+from planner.selection.select import select
+from planner.selection.snapshot import build_snapshot
+from planner.types import ProfileKey, Query, Refusal, RefusalCode, WorkerView
 from tests.controlplane.controller.profiles.test_reprofiling import NAME, catalog
 from tests.controlplane.controller.profiles.test_reprofiling import worker as reporting
 from tests.variants.catalog_builders import profile
-from variants.types import CatalogSnapshot, DeviceKindName, ProfileSource, ReplicaState
+from variants.types import CatalogSnapshot, DeviceKindName, ProfileSource, ReplicaState, WorkerId
 from workers.types import WorkerStatus
 
 
@@ -165,6 +167,58 @@ def test_what_is_kept_of_reports_is_what_follows_from_all_of_them(
         corrected = forgetful.corrected(known)
         assert first_ms(live.corrected(known)) == pytest.approx(first_ms(corrected))
         assert live.unconfirmed(told) == plain_unconfirmed(known, told)
+
+
+@pytest.mark.parametrize(("took_s", "pace"), [(9.0, 0.25), (159.0, 4.0)])
+def test_what_loads_take_corrects_what_queries_and_plans_count_with(
+    took_s: float, pace: float
+) -> None:
+    live, known = LiveLatency(), catalog()
+    told = replace(worker(1.0, ENOUGH), loading_s=took_s, profiled_loading_s=39.0)
+
+    assert live.look(1.0, known, [told])
+    first = live.corrected(known)
+    assert first.profiles[0].load_s == pytest.approx(pace * known.profiles[0].load_s)
+    assert live.alone(known).profiles[0].load_s == first.profiles[0].load_s
+    assert first.profiles[0].points == known.profiles[0].points
+
+    assert not live.look(2.0, known, [replace(told, loading_s=took_s + 0.1)])
+    assert live.corrected(known) is first
+    assert live.look(3.0, known, [worker(1.0, ENOUGH)])
+    assert live.corrected(known) is known
+
+
+def test_loads_of_all_workers_of_a_kind_count_together_and_exact_profiles_are_left_alone() -> None:
+    live, known = LiveLatency(), catalog()
+    slow = replace(worker(1.0, ENOUGH), loading_s=39.0, profiled_loading_s=10.0)
+    quick = replace(worker(1.0, ENOUGH, name="w-2"), loading_s=1.0, profiled_loading_s=29.0)
+    live.look(1.0, known, [slow, quick])
+    assert live.corrected(known) is known
+
+    exact = catalog(replace(profile(), source=ProfileSource.EXACT))
+    live.look(2.0, exact, [slow])
+    assert live.corrected(exact).profiles[0] is exact.profiles[0]
+
+
+def test_who_is_told_cold_comes_back_by_what_loads_take_here() -> None:
+    live, known = LiveLatency(), catalog()
+    told = replace(worker(1.0, 0), replicas=(), loading_s=9.0, profiled_loading_s=39.0)
+    live.look(1.0, known, [told])
+    view = WorkerView(
+        id=WorkerId(told.worker), device_kind=DeviceKindName(told.device_kind), free_mib=1e4
+    )
+    task, variant = known.profiles[0].task, known.profiles[0].variant
+    latency_ms = 2 * profile().points[0].p95_ms
+    query = Query(task, rows=1, received_ms=0.0, latency_ms=latency_ms, variant=variant)
+
+    def refused(by: CatalogSnapshot) -> Refusal:
+        found = select(build_snapshot(by, [(view, frozenset())]), query, 0.0)
+        assert isinstance(found, Refusal)
+        return found
+
+    measured, now = refused(known), refused(live.corrected(known))
+    assert measured.code is now.code is RefusalCode.COLD
+    assert measured.retry_after_s == pytest.approx(4.0 * (now.retry_after_s or 0.0))
 
 
 class _Name(str):

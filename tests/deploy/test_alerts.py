@@ -411,6 +411,15 @@ def test_queries_that_fail_are_told_by_share_and_code(
     fires(tmp_path, "ModellessQueriesFail", series, *(told if share else []))
 
 
+@pytest.mark.parametrize(("gone", "share"), [(20, "20%"), (8, ""), (2, "")])
+def test_clients_that_do_not_wait_are_told(tmp_path: Path, gone: int, share: str) -> None:
+    """Where they are more than one in ten, and not a few."""
+    series = outcomes(met=80 if gone > 2 else 1) | {refused("CLIENT_GONE"): f"0+{gone}x60"}
+    text = f"the clients of {share} of the queries of digits do not wait for the answer"
+    told: list[tuple[dict[str, str], str]] = [({"task": "digits"}, text)] if share else []
+    fires(tmp_path, "ModellessClientsGiveUp", series, *told, after_min=45)
+
+
 def test_one_internal_error_is_one_too_many(tmp_path: Path) -> None:
     alert = "ModellessInternalErrors"
     text = rule_of(alert)["annotations"]["summary"].replace("{{ $labels.task }}", "digits")

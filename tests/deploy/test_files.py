@@ -17,7 +17,7 @@ from controlplane.cluster.serve_applications import CONTROLLER_APP, GATEWAY_APP,
 from controlplane.gateway.counting.counters import Counters
 from controlplane.gateway.http.access import Access
 from controlplane.gateway.reports.metrics import GatewayCollector
-from controlplane.http_errors import STATUS
+from controlplane.http_errors import CLIENT_GONE, STATUS
 from controlplane.settings import Settings
 from tests.deploy.files import (
     TOKEN,
@@ -388,7 +388,7 @@ def test_alerts_ask_for_metrics_labels_and_codes_that_there_are() -> None:
         assert by <= set.union(*(labels[name] for name in re.findall(r"modelless_\w+", text)))
     choices = "|".join(re.findall(r'code=~?"([^"]*)"', " ".join(asked)))
     codes = set(choices.split("|"))
-    assert codes <= STATUS.keys()
+    assert codes <= STATUS.keys() | {CLIENT_GONE}
 
 
 def test_compose_gives_prometheus_the_files_that_it_names() -> None:

@@ -20,10 +20,15 @@ LARGEST_TOLERANCE = 1e30
 class MetricKind(StrEnum):
     TOP1 = "top1"
     TOP5 = "top5"
+    BALANCED = "balanced"
+    F1 = "f1"
     WITHIN = "within"
     R2 = "r2"
     COSINE = "cosine"
     NEAREST = "nearest"
+
+
+_OF_CLASSES = (MetricKind.TOP1, MetricKind.TOP5, MetricKind.BALANCED, MetricKind.F1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +52,17 @@ class Metric:
     @property
     def classifies(self) -> bool:
         """Whether the first output has a score for each class."""
-        return self.kind in (MetricKind.TOP1, MetricKind.TOP5)
+        return self.kind in _OF_CLASSES
+
+    @property
+    def by_class(self) -> bool:
+        """Whether each class counts alike, however many rows it has."""
+        return self.kind in (MetricKind.BALANCED, MetricKind.F1)
 
     @property
     def counts_rows(self) -> bool:
         """Whether the accuracy is a share of the rows, each of which is right or wrong."""
-        return self.kind not in (MetricKind.R2, MetricKind.COSINE)
+        return not self.by_class and self.kind not in (MetricKind.R2, MetricKind.COSINE)
 
     @property
     def truth(self) -> str:
@@ -90,6 +100,10 @@ CLASSES = Judged()
 _MEANS = {
     MetricKind.TOP1: "share of the {many} whose highest score is that of the right class",
     MetricKind.TOP5: "share of the {many} whose right class has one of the five highest scores",
+    MetricKind.BALANCED: "mean over the classes of the share of their {many} whose highest score is"
+    " theirs (balanced accuracy)",
+    MetricKind.F1: "mean over the classes of F1, which is high where their {many} are found and no"
+    " others are taken for them",
     MetricKind.WITHIN: "share of the {many} of which every number is within {tolerance} of its"
     " target",
     MetricKind.R2: "coefficient of determination (R²) of the targets, 0 where it is negative",
@@ -99,7 +113,9 @@ _MEANS = {
 }
 
 _WITHIN = re.compile(r"within:(?P<number>[0-9.eE+-]{1,40})(?P<percent>%?)")
-WRITTEN = "top1, top5, within:T (such as within:0.5 or within:5%), r2, cosine, nearest"
+WRITTEN = (
+    "top1, top5, balanced, f1, within:T (such as within:0.5 or within:5%), r2, cosine, nearest"
+)
 """All metrics, as they are written."""
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from variants.errors import InvalidArtifact
-from variants.figures import figure
+from variants.figures import counted, figure
 from variants.metrics.metric import Metric, MetricKind
 from variants.metrics.positions import at_positions, judged_positions, truth_at
 
@@ -39,8 +39,12 @@ least this cosine: 2.6 degrees."""
 ROUNDING = 1e-6
 """By ``r2``, differences of at most this part of the largest answer are the same all the same."""
 
+RARE = 10
+"""A class with fewer rows is told of, where each class counts alike."""
 COUNTS_AS_0 = ", which counts as 0"
 """How the note of a score below 0 ends."""
+RAREST_HAS, CLASSES_WITHOUT = "its rarest class has ", " classes without a row"
+"""How the notes of classes with few rows begin and end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +88,9 @@ def _score(metric: Metric, outputs: Array, truth: Array) -> Scored:
             return _share(top1(outputs, truth), len(truth))
         case MetricKind.TOP5:
             return _share(top5(outputs, truth), len(truth))
+        case MetricKind.BALANCED | MetricKind.F1:
+            found = class_accuracy(metric, np.argmax(outputs, axis=1), truth)
+            return Scored(accuracy=found, rows=len(truth), note=_rarest(outputs.shape[1], truth))
         case MetricKind.WITHIN:
             return _share(int(within(metric, outputs, truth).sum()), len(truth))
         case MetricKind.NEAREST:
@@ -94,6 +101,16 @@ def _score(metric: Metric, outputs: Array, truth: Array) -> Scored:
         case MetricKind.COSINE:
             cosine = float(cosines(outputs, truth).mean())
             return _clipped("the mean cosine similarity", cosine, len(truth))
+
+
+def is_of_rare_classes(clause: str) -> bool:
+    """Whether a clause of a variant's note says that a class had few rows or none."""
+    return clause.startswith(RAREST_HAS) or clause.endswith(CLASSES_WITHOUT)
+
+
+def is_of_score(clause: str) -> bool:
+    """Whether a clause of a variant's note comes from judging it."""
+    return clause.endswith(COUNTS_AS_0) or is_of_rare_classes(clause)
 
 
 def agreement(
@@ -108,7 +125,7 @@ def agreement(
 
     What counts as the same, by the task's metric:
 
-    - ``top1``, ``top5``: the best class is the same.
+    - ``top1``, ``top5``, ``balanced``, ``f1``: the best class is the same.
     - ``within``: every number is within the tolerance of the reference's.
     - ``r2``: every number differs by at most ``SAME_SPREAD`` of its standard deviation over the
       rows of the reference.
@@ -154,6 +171,11 @@ def constant(metric: Metric, truth: Array, along: int | None = None) -> float:
         case MetricKind.COSINE:
             # The mean of t·c over unit vectors t is largest for c along their mean.
             return float(np.linalg.norm(_directions(flat(truth)).mean(axis=0)))
+        case MetricKind.BALANCED:
+            return 1.0 / len(np.unique(truth))
+        case MetricKind.F1:
+            rows = np.unique(truth, return_counts=True)[1]
+            return float((2 * rows / (len(truth) + rows)).max() / len(rows))
         case MetricKind.TOP5:
             return float(np.sort(np.unique(truth, return_counts=True)[1])[-5:].sum() / len(truth))
         case MetricKind.TOP1 | MetricKind.NEAREST:
@@ -174,6 +196,51 @@ def top5(scores: Array, labels: Array) -> int:
     in top1. ``scores`` is ``(rows, classes)``, ``labels`` is ``(rows,)``."""
     best = np.argsort(-scores, axis=1, kind="stable")[:, :5]
     return int((best == labels[:, None]).any(axis=1).sum())
+
+
+def class_accuracy(metric: Metric, answers: Array, labels: Array) -> float:
+    """The accuracy of answers by a metric of classes; both are classes, ``(rows,)``.
+
+    ``top5`` counts as ``top1``, as there is one answer for each row.
+    """
+    if metric.kind is MetricKind.BALANCED:
+        return balanced(answers, labels)
+    if metric.kind is MetricKind.F1:
+        return macro_f1(answers, labels)
+    return float(np.mean(answers == labels))
+
+
+def balanced(answers: Array, labels: Array) -> float:
+    """The mean over the classes that have rows of the share of their rows that is answered rightly.
+
+    Brodersen and others, *The Balanced Accuracy and Its Posterior Distribution* (ICPR 2010), and
+    ``sklearn.metrics.balanced_accuracy_score``. Both are ``(rows,)``.
+    """
+    classes, place, rows = np.unique(labels, return_inverse=True, return_counts=True)
+    right = np.bincount(place[answers == labels], minlength=len(classes))
+    return float((right / rows).mean())
+
+
+def macro_f1(answers: Array, labels: Array) -> float:
+    """The mean of F1 over the classes that have rows or are answered: twice the rows that are
+    rightly answered so, over those that have the class and those that are answered so.
+
+    Van Rijsbergen, *Information Retrieval* (1979), each class by itself, as in
+    ``sklearn.metrics.f1_score`` with ``average="macro"``. Both are ``(rows,)``.
+    """
+    classes, places = np.unique(np.concatenate([labels, answers]), return_inverse=True)
+    own, said = places[: len(labels)], places[len(labels) :]
+    right = np.bincount(own[own == said], minlength=len(classes))
+    return float((2 * right / np.bincount(places)).mean())
+
+
+def _rarest(classes: int, labels: Array) -> str:
+    """A clause where some class has hardly a row, so that chance decides of it; else empty."""
+    rows = np.unique(labels, return_counts=True)[1]
+    if (without := classes - len(rows)) > 0:
+        return f"{without} of {classes}{CLASSES_WITHOUT}"
+    least = int(rows.min())
+    return f"{RAREST_HAS}{counted(least, 'row')}" if least < RARE else ""
 
 
 # -- by number -------------------------------------------------------------------------------------

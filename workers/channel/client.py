@@ -102,11 +102,18 @@ class WorkerConnection(WorkerSession):
         self._outbox.write(chunks)
         return request_id
 
-    def withdraw(self, request_id: int) -> None:
+    def withdraw(self, request_id: int) -> bool:
         """Tell that nobody waits for a query any more. The worker need not run it where it has not
-        begun; a reply comes in any case. One that was replied to is no error."""
-        if request_id in self._pending and self.status.withdraws and not self._lost:
+        begun; a reply comes in any case. One that was replied to is no error.
+
+        Returns:
+            Whether its reply is still to come.
+        """
+        if request_id not in self._pending:
+            return False
+        if self.status.withdraws and not self._lost:
             self._outbox.write([small_frame(FrameKind.WITHDRAW, b"", request_id=request_id)])
+        return True
 
     def _number_of(self, client: Client) -> int:
         """The number of a client on this connection, which the worker learns with its first query.

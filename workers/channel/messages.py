@@ -100,6 +100,7 @@ def decode_load(value: dict[str, Any]) -> LoadSpec:
             typical=tuple((int(b), float(ms)) for b, ms in value.get("typical", ())),
             device_kind=str(value.get("device_kind", "")),
             own_working_mib=float(value.get("own_working_mib", 0.0)),
+            cold_load_s=None if (cold_s := value.get("cold_load_s")) is None else float(cold_s),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidInput(f"a load message is wrong: {error!r}") from error

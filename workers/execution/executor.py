@@ -27,7 +27,9 @@ MAX_QUEUE_BYTES = 256 * 2**20
 """Tensors of the queries that were taken and not answered yet. The largest query is always taken
 while there is no other."""
 WITHDRAW_S = 0.02
-"""So long after a query was withdrawn all that wait are gone through, for all that were since."""
+"""So long after a query was withdrawn all that wait are gone through, for all that were, ..."""
+REST_TIMES = 20.0
+"""... and not before so many times as long have passed as it took the last time."""
 LONG_QUEUE = 64
 """From so many waiting queries on, each has bytes of its own: else a short one would keep all that
 arrived in the same moment."""
@@ -50,6 +52,9 @@ class Executor(BatchRunner):
         self._max_bytes = MAX_QUEUE_BYTES
         self._withdrawn: set[tuple[Responder, int]] = set()
         """Queries that nobody waits for any more, by the connection that they came from."""
+        self._left: set[Responder] = set()
+        """Connections that have ended: nobody waits for any query of theirs."""
+        self._rest_s = 0.0
 
     def submit(
         self, variant: int, rows: int, budget_us: int, layout: Layout, data: Chunk, base: int,
@@ -114,24 +119,37 @@ class Executor(BatchRunner):
         All that wait are gone through for those of a moment together. Who was answered meanwhile
         is forgotten with them.
         """
-        if not self._withdrawn:
-            self._loop.call_later(WITHDRAW_S, self._let_go)
+        self._withdraw_soon()
         self._withdrawn.add((responder, request_id))
 
+    def left(self, responder: Responder) -> None:
+        """A connection has ended. Who had asked over it has its queries answered elsewhere, or is
+        gone: what has not begun need not run."""
+        if self._in_flight:
+            self._withdraw_soon()
+            self._left.add(responder)
+
+    def _withdraw_soon(self) -> None:
+        if not (self._withdrawn or self._left):
+            self._loop.call_later(WITHDRAW_S + self._rest_s, self._let_go)
+
     def _let_go(self) -> None:
+        began_ms = now_ms()
         gone, self._withdrawn = self._withdrawn, set()
+        ended, self._left = self._left, set()
 
         def is_gone(item: Item) -> bool:
             assert isinstance(item, Job)
-            return (item.responder, item.request_id) in gone
+            return item.responder in ended or (item.responder, item.request_id) in gone
 
-        left = self.queue.withdraw(is_gone)
+        left = self.queue.withdraw(is_gone, began_ms)
         for replica in self.replicas.values():
             for job in [job for job in replica.waiting if is_gone(job)]:
                 replica.waiting.pop(job).cancel()
                 left.append(job)
         for item in left:
             self.refuse(item, ReplyCode.EXPIRED)
+        self._rest_s = REST_TIMES * (now_ms() - began_ms) / 1_000
 
     def _make_room(self, job: Job, needed: int, size_of: Callable[[Item], int]) -> bool:
         """Refuse others that come after a query in the order of refusal; return whether it helped.
@@ -161,7 +179,8 @@ class Executor(BatchRunner):
         if job.rows > replica.queue.max_batch:
             self._refuse_verdict(job, Verdict.TOO_MANY_ROWS)
             return
-        ready_ms = (replica.started_s + replica.spec.load_s) * 1000
+        load_s = self.usage.load_pace * replica.spec.load_s
+        ready_ms = (replica.started_s + load_s) * 1000
         done_ms = max(ready_ms, job.arrived_ms) + replica.queue.latency_ms(job.rows)
         if done_ms > job.deadline_ms or len(replica.waiting) >= MAX_WAITING:
             self._refuse(job.responder, job.request_id, ReplyCode.COLD, "it is still loading")

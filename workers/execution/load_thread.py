@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from planner.eviction.load_pace import load_pace
 from planner.eviction.turns import CLOSING, Order
 from variants.artifacts.integrity import Seen
 from variants.errors import Internal, RuntimeFailed
@@ -74,6 +75,8 @@ class LoadThread:
         self.fetched_s = 0.0
         self.profiled_s = 0.0
         """What they should take, by the profiles."""
+        self._imported: set[str] = set()
+        """Runtimes of which something was loaded."""
 
     def check(self) -> None:
         """Raise ``Internal`` when a load or closing a runtime hangs: all other loads and unloads
@@ -89,11 +92,16 @@ class LoadThread:
             self._ledger.hung(key, spec.task, spec.variant, why)
             raise Internal(why)
 
+    @property
+    def pace(self) -> float:
+        """What loads took so far, in parts of what profiles say."""
+        return load_pace(self.took_s + self.fetched_s, self.profiled_s)
+
     def at_work_s(self) -> float:
-        """How much of what its profile says the load under way has taken."""
+        """How much of what it is expected to take the load under way has taken."""
         if (at_work := self._at_work) is None or at_work.closes:
             return 0.0
-        return min(at_work.spec.load_s, time.monotonic() - at_work.began_s)
+        return min(self.pace * at_work.spec.load_s, time.monotonic() - at_work.began_s)
 
     def fetch_s(self, variant: int) -> float:
         """What fetching a variant took that is being loaded now."""
@@ -171,9 +179,15 @@ class LoadThread:
         finally:
             self.loads += 1
             self.took_s += time.monotonic() - began_s
-            self.profiled_s += spec.load_s
+            self.profiled_s += self._expected_s(spec)
             self._at_work = None
             self._clears(replica)
+
+    def _expected_s(self, spec: LoadSpec) -> float:
+        """What a load should take that is over; the first one of a runtime imports it."""
+        cold = spec.runtime not in self._imported
+        self._imported.add(spec.runtime)
+        return max(spec.load_s, (cold and spec.cold_load_s) or 0.0)
 
     def _close(self, spec: LoadSpec, runtime: Runtime) -> None:
         self._at_work = _AtWork(spec, time.monotonic(), closes=True)

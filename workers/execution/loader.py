@@ -382,10 +382,10 @@ class Loading:
         self._line.happened()
 
     def _busy_s(self) -> float:
-        """How long the loads that have begun or wait for their turn still take, by their
-        profiles."""
+        """How long the loads that have begun or wait for their turn still take."""
         loading = [r for r in self._replicas.values() if r.state is ReplicaState.LOADING]
-        return max(0.0, sum(r.spec.load_s for r in loading) - self.thread.at_work_s())
+        take_s = self.thread.pace * sum(r.spec.load_s for r in loading)
+        return max(0.0, take_s - self.thread.at_work_s())
 
     def _asked_qps(self, variant: int) -> float:
         """Queries per second that ask for a variant here."""
@@ -397,7 +397,10 @@ class Loading:
         """Load in the other thread, then take queries; after a failure only the reason is kept."""
         fetch_s = self.thread.fetch_s(replica.variant)
         try:
-            await self.thread.load(replica, runtime, file)
+            try:
+                await self.thread.load(replica, runtime, file)
+            finally:
+                self.executor.usage.load_pace = self.thread.pace
         except (RuntimeFailed, VariantNotLoadable) as error:
             self._drop(replica, error, file)
             return

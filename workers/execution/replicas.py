@@ -242,14 +242,16 @@ class Replica:
         """Queries per second that the plan brings to it."""
         return self.spec.planned_qps or 0.0
 
-    def resident(self, popularity: float, now_s: float, urgent: float = 0.0) -> Resident[int]:
+    def resident(
+        self, popularity: float, now_s: float, urgent: float = 0.0, load_pace: float = 1.0
+    ) -> Resident[int]:
         """The replica as eviction sees it; ``popularity`` in queries per second, or as its rule
         counts."""
         busy = self.in_flight > 0 or now_s < self.expected_until_s
         return Resident(
             key=self.variant,
             memory_mib=self.spec.memory_mib,
-            load_s=self.spec.load_s,
+            load_s=load_pace * self.spec.load_s,
             popularity=popularity,
             last_used_s=self.last_used_s,
             in_use=busy or self.state is not ReplicaState.READY,

@@ -280,9 +280,11 @@ class Room:
         """What is here, with the rates to expect."""
         held = list(replicas)
         learned = self._usage.learned_qps([replica.variant for replica in held], now_s)
-        share = self._usage.urgency.share
+        share, pace = self._usage.urgency.share, self._usage.load_pace
         return [
-            replica.resident(expected_qps(rate, replica.planned_qps), now_s, share(replica.variant))
+            replica.resident(
+                expected_qps(rate, replica.planned_qps), now_s, share(replica.variant), pace
+            )
             for replica, rate in zip(held, learned, strict=True)
         ]
 
@@ -298,7 +300,7 @@ class Room:
         return Resident(
             key=variant,
             memory_mib=spec.memory_mib,
-            load_s=spec.load_s,
+            load_s=self._usage.load_pace * spec.load_s,
             popularity=rate,
             last_used_s=now_s,
             in_use=False,

@@ -15,11 +15,13 @@ from planner.eviction.urgency import Urgency
 class Usage(Popularity[int]):
     """The popularity of variants, by their 8-byte ids."""
 
-    __slots__ = ("urgency",)
+    __slots__ = ("load_pace", "urgency")
 
     def __init__(self) -> None:
         super().__init__()
         self.urgency: Urgency[int] = Urgency()
+        self.load_pace = 1.0
+        """How long loads take here, in parts of what profiles say."""
 
     def missed(self, key: int, now_s: float, *, waits: bool) -> None:
         """A query found a variant missing, and waits for its load or cannot."""

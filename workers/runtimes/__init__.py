@@ -7,10 +7,10 @@ In: a load spec (artifact, signature, options) and a number of threads; then bat
 Read ``protocol`` (what a runtime is) and ``registry`` (all of them by name, imported when used).
 ``echo`` is the smallest one. ``onnx`` with ``onnx_providers``, ``openvino``, ``pytorch`` and
 ``tensorrt`` are the real ones, over ``options``, ``signature``, ``sharing`` (sessions of several
-variants), ``onnx_arena``, ``cuda`` and ``engine_store``; on GPUs also ``cuda_graphs``,
-``gpu_thread``, ``locked_memory`` with ``uploading``, and ``idle_work`` (what a load leaves for
-later). To add one: CONTRIBUTING.md; from a package of your own, docs/reference.md, "Adding a
-runtime".
+variants, and their arena), ``onnx_weights`` (how they get their weights), ``cuda`` and
+``engine_store``; on GPUs also ``cuda_graphs``, ``gpu_thread``, ``locked_memory`` with
+``uploading``, and ``idle_work`` (what a load leaves for later). To add one: CONTRIBUTING.md; from a
+package of your own, docs/reference.md, "Adding a runtime".
 
 Imports ``variants`` and ``workers.types``; back ends only inside their own modules' functions.
 """

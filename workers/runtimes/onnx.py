@@ -15,10 +15,11 @@ from workers.runtimes.cuda import Device, first_device
 from workers.runtimes.cuda_graphs import NO_NUMBER, NUMBER, Graphs
 from workers.runtimes.gpu_thread import GpuThread
 from workers.runtimes.idle_work import IdleWork
-from workers.runtimes.onnx_arena import ARENA
 from workers.runtimes.onnx_providers import CPU, PROVIDERS, gpu_session, records_graphs
+from workers.runtimes.onnx_weights import mapped_session
 from workers.runtimes.options import Options
 from workers.runtimes.protocol import Tensor, rows_of
+from workers.runtimes.sharing.arena import ARENA
 from workers.runtimes.sharing.sessions import OPEN
 from workers.runtimes.signature import Signature
 from workers.types import LoadSpec
@@ -38,7 +39,7 @@ class OnnxRuntime:
     """A variant stored as an ONNX file.
 
     In a worker, what batches take lies in one arena for all variants
-    (``workers.runtimes.onnx_arena``).
+    (``workers.runtimes.sharing.arena``).
 
     Threads that wait for the next operator spin for ``SPIN_US`` and then sleep: longer, and they
     starve the process that feeds them. Outputs come in the order of the spec.
@@ -91,15 +92,15 @@ class OnnxRuntime:
         shared = told.choice("session", ("own", "shared"), "own") == "shared" and not on_gpu
         import onnxruntime as ort
 
-        options = _session_options(ort, threads)
         try:
             if on_gpu:
                 graphs = told.choice("graphs", ("0", "1"), "1") == "1"
+                options = _session_options(ort, threads)
                 session = gpu_session(
                     ort, self._spec, options, device=self._find_device, graphs=graphs
                 )
             else:
-                session = self._cpu_session(ort, options, threads, shared=shared)
+                session = self._cpu_session(ort, threads, shared=shared)
         except Exception as error:  # the binding raises a different type for each cause
             raise RuntimeFailed(f"{self._name} cannot be loaded: {_reason(error)}") from error
         try:
@@ -125,17 +126,13 @@ class OnnxRuntime:
         if self._later is not None and self._spec.latency:  # else it is being measured
             self._later.begin()
 
-    def _cpu_session(self, ort: Any, options: Any, threads: int, *, shared: bool) -> Any:
+    def _cpu_session(self, ort: Any, threads: int, *, shared: bool) -> Any:
         """A session of its own, or one that variants of the same artifact share."""
+        path, options = self._spec.path, _session_options(ort, threads)
         self._in_arena = ARENA.prepare(ort, options)
 
         def make() -> Any:
-            return ort.InferenceSession(
-                self._spec.path,
-                options,
-                providers=[CPU],
-                disabled_optimizers=crashing_optimisers(self._spec.path),
-            )
+            return mapped_session(ort, path, options, [CPU], crashing_optimisers(path))
 
         if not shared:
             return make()

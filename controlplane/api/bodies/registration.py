@@ -27,8 +27,8 @@ REGISTRATION_FORM: dict[str, Any] = {
                     "stage": {"type": "string", "enum": ["candidate", "canary", "live"]},
                     "metric": {
                         "type": "string",
-                        "description": "How a new task counts accuracy: top1, top5, within:T,"
-                        " r2, cosine or nearest.",
+                        "description": "How a new task counts accuracy: top1, top5, balanced,"
+                        " f1, within:T, r2, cosine or nearest.",
                         "example": "top1",
                     },
                     "lengths": {

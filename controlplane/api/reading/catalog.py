@@ -61,11 +61,11 @@ def catalog_routes(context: ApiContext) -> APIRouter:
 
     @routes.get("/tasks", summary="All tasks")
     async def tasks() -> Tasks:
-        return Tasks(tasks=task_rows(await context.snapshot()))
+        return Tasks(tasks=await _tasks(context))
 
     @routes.get("/tasks/{task}", summary="One task")
     async def task(task: TaskPath) -> TaskSchema:
-        return task_rows(await context.snapshot(), task)[0]
+        return (await _tasks(context, task))[0]
 
     @routes.get("/tasks/{task}/models", summary="Models of a task")
     async def task_models(task: TaskPath) -> Models:
@@ -160,6 +160,19 @@ async def _check_kind(context: ApiContext, snapshot: CatalogSnapshot, kind: str)
     if there is not None and kind not in there:
         said = there_are(known | there, kind)
         raise NotFound(f"there is no device kind {kind[:128]!r}{said}")
+
+
+async def _tasks(context: ApiContext, name: str | None = None) -> list[TaskSchema]:
+    """All tasks, or the one of that name, with what clients say of their variants."""
+    snapshot = await context.snapshot()
+    rows = task_rows(snapshot, name)
+    said: dict[TaskName, list[str]] = {}
+    for task, variant in sorted(read((await context.told()).get("contradicted", ()))):
+        said.setdefault(task, []).append(variant)
+    for row in rows if said else ():
+        of = named_tasks(snapshot, row.name)
+        row.contradicted = [variant for part in of for variant in said.get(part, ())]
+    return rows
 
 
 async def _live(context: ApiContext) -> Live:

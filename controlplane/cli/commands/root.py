@@ -71,120 +71,6 @@ COMMANDS = {
             help="Say which classes of an answer were right.",
         ),
     ),
-    "Change": (
-        Entry(
-            name="register",
-            target="controlplane.cli.commands.models.register:register",
-            help="Add a model: check it, build its variants, measure them.",
-        ),
-        Entry(
-            name="profile",
-            target="controlplane.cli.commands.models.profile:profile",
-            help="Measure variants whose profile is missing or doubted.",
-        ),
-        Entry(
-            name="repair",
-            target="controlplane.cli.commands.models.repair:repair",
-            help="Build damaged artifacts again from their sources.",
-        ),
-        Entry(
-            name="artifacts",
-            target="controlplane.cli.commands.models.artifacts:artifacts",
-            help="Find stored artifacts that nothing uses.",
-        ),
-        Entry(
-            name="quarantine",
-            target="controlplane.cli.commands.models.stage:quarantine",
-            help="Variants that are kept out because they failed.",
-        ),
-        Entry(
-            name="pin",
-            target="controlplane.cli.commands.residency.variants:pin",
-            help="Have a variant stay loaded.",
-        ),
-        Entry(
-            name="forbid",
-            target="controlplane.cli.commands.residency.variants:forbid",
-            help="Have a variant answer nothing and be loaded nowhere.",
-        ),
-        Entry(
-            name="evict",
-            target="controlplane.cli.commands.residency.variants:evict",
-            help="Unload a variant now, once.",
-        ),
-        Entry(
-            name="drain",
-            target="controlplane.cli.commands.workers:drain",
-            help="Have a worker leave for another one, or a node go.",
-        ),
-        Entry(
-            name="freeze",
-            target="controlplane.cli.commands.residency.rules:freeze",
-            help="Have the plan stay as it is.",
-        ),
-        Entry(
-            name="thaw",
-            target="controlplane.cli.commands.residency.rules:thaw",
-            help="Let plans be made again.",
-        ),
-        Entry(
-            name="rules",
-            target="controlplane.cli.commands.residency.rules:rules",
-            help="What operators said: list it, take one back.",
-        ),
-        Entry(
-            name="keys",
-            target="controlplane.cli.commands.keys:keys",
-            help="Keys of clients: make one, list them, take one back.",
-        ),
-        Entry(
-            name="peaks",
-            target="controlplane.cli.commands.planning.peaks:peaks",
-            help="Peaks of demand that are known beforehand.",
-        ),
-        Entry(
-            name="canary",
-            target="controlplane.cli.commands.models.canary:canary",
-            help="Give a new version a share of the queries.",
-        ),
-        Entry(
-            name="promote",
-            target="controlplane.cli.commands.models.stage:promote",
-            help="Make a model version live.",
-        ),
-        Entry(
-            name="rollback",
-            target="controlplane.cli.commands.models.canary:rollback",
-            help="End a canary's share, or go back to the version before.",
-        ),
-        Entry(
-            name="retire",
-            target="controlplane.cli.commands.models.stage:retire",
-            help="Take a model version out of service.",
-        ),
-        Entry(
-            name="delete",
-            target="controlplane.cli.commands.models.stage:delete",
-            help="Delete a retired model version for good.",
-        ),
-        Entry(
-            name="remove",
-            target="controlplane.cli.commands.models.stage:delete",
-            help="The same as `delete`.",
-        ),
-    ),
-    "Try": (
-        Entry(
-            name="simulate",
-            target="controlplane.cli.commands.planning.simulate:simulate",
-            help="Try a policy on a trace, in simulated time.",
-        ),
-        Entry(
-            name="export",
-            target="controlplane.cli.commands.planning.export:export",
-            help="Catalog and devices as files, to simulate what runs.",
-        ),
-    ),
     "Look": (
         Entry(
             name="tasks",
@@ -235,8 +121,124 @@ COMMANDS = {
             name="events", target="controlplane.cli.commands.events:events", help="What happened."
         ),
     ),
+    "Add and keep models": (
+        Entry(
+            name="register",
+            target="controlplane.cli.commands.models.register:register",
+            help="Add a model: check it, build its variants, measure them.",
+        ),
+        Entry(
+            name="profile",
+            target="controlplane.cli.commands.models.profile:profile",
+            help="Measure variants whose profile is missing or doubted.",
+        ),
+        Entry(
+            name="canary",
+            target="controlplane.cli.commands.models.canary:canary",
+            help="Give a new version a share of the queries.",
+        ),
+        Entry(
+            name="promote",
+            target="controlplane.cli.commands.models.stage:promote",
+            help="Make a model version live.",
+        ),
+        Entry(
+            name="rollback",
+            target="controlplane.cli.commands.models.canary:rollback",
+            help="End a canary's share, or go back to the version before.",
+        ),
+        Entry(
+            name="retire",
+            target="controlplane.cli.commands.models.stage:retire",
+            help="Take a model version out of service.",
+        ),
+        Entry(
+            name="delete",
+            target="controlplane.cli.commands.models.stage:delete",
+            help="Delete a retired model version for good.",
+        ),
+        Entry(
+            name="remove",
+            target="controlplane.cli.commands.models.stage:delete",
+            help="The same as `delete`.",
+        ),
+        Entry(
+            name="quarantine",
+            target="controlplane.cli.commands.models.stage:quarantine",
+            help="Variants that are kept out because they failed.",
+        ),
+        Entry(
+            name="repair",
+            target="controlplane.cli.commands.models.repair:repair",
+            help="Build damaged artifacts again from their sources.",
+        ),
+        Entry(
+            name="artifacts",
+            target="controlplane.cli.commands.models.artifacts:artifacts",
+            help="Find stored artifacts that nothing uses.",
+        ),
+    ),
+    "Change": (
+        Entry(
+            name="pin",
+            target="controlplane.cli.commands.residency.variants:pin",
+            help="Have a variant stay loaded.",
+        ),
+        Entry(
+            name="forbid",
+            target="controlplane.cli.commands.residency.variants:forbid",
+            help="Have a variant answer nothing and be loaded nowhere.",
+        ),
+        Entry(
+            name="evict",
+            target="controlplane.cli.commands.residency.variants:evict",
+            help="Unload a variant now, once.",
+        ),
+        Entry(
+            name="freeze",
+            target="controlplane.cli.commands.residency.rules:freeze",
+            help="Have the plan stay as it is.",
+        ),
+        Entry(
+            name="thaw",
+            target="controlplane.cli.commands.residency.rules:thaw",
+            help="Let plans be made again.",
+        ),
+        Entry(
+            name="rules",
+            target="controlplane.cli.commands.residency.rules:rules",
+            help="What operators said: list it, take one back.",
+        ),
+        Entry(
+            name="drain",
+            target="controlplane.cli.commands.workers:drain",
+            help="Have a worker leave for another one, or a node go.",
+        ),
+        Entry(
+            name="peaks",
+            target="controlplane.cli.commands.planning.peaks:peaks",
+            help="Peaks of demand that are known beforehand.",
+        ),
+        Entry(
+            name="keys",
+            target="controlplane.cli.commands.keys:keys",
+            help="Keys of clients: make one, list them, take one back.",
+        ),
+    ),
+    "Try from files": (
+        Entry(
+            name="simulate",
+            target="controlplane.cli.commands.planning.simulate:simulate",
+            help="Try a policy on a trace, in simulated time.",
+        ),
+        Entry(
+            name="export",
+            target="controlplane.cli.commands.planning.export:export",
+            help="Catalog and devices as files, to simulate what runs.",
+        ),
+    ),
 }
-"""All commands, by section of the help. One line adds one."""
+"""All commands, by section of the help, which are those of docs/reference.md."""
 
 app = typer.Typer(
     name="modelless",

@@ -9,19 +9,22 @@ import typer
 from controlplane.cli.commands.models.tokenizer import tokenizer
 from controlplane.cli.confirmation import YesOption, confirm, removed_words
 from controlplane.cli.gateway_client import UrlOption, at, connect
-from controlplane.cli.model_options import ImageMeanOption, ImageStdOption, parse_labels
+from controlplane.cli.model_options.options import ImageMeanOption, ImageStdOption
+from controlplane.cli.model_options.texts import parse_labels
 from controlplane.cli.outcome import Output, OutputOption, emit
 from controlplane.cli.render import (
     details,
+    note,
     percent,
     printable,
     table,
     tensor,
     usd_per_million,
 )
+from controlplane.wrong_values import as_share
 from planner.sentences import defaults_refuse
 from variants.errors import InvalidInput
-from variants.figures import accuracy_floor, counted, figure, read_number, some_of
+from variants.figures import accuracy_floor, counted, grouped, read_number, some_of
 from variants.images import numbers_in
 from variants.types import Prefer
 
@@ -82,7 +85,7 @@ def set_defaults(
     if latency_ms is not None:
         change["latency_ms"] = latency_ms
     if accuracy is not None:
-        change["accuracy"] = _number_or_any(accuracy, "--accuracy")
+        change["accuracy"] = _share_or_any(accuracy)
     if cost is not None:
         change["cost"] = _number_or_any(cost, "--cost")
     if prefer is not None:
@@ -216,6 +219,9 @@ def _task_table(rows: list[Row]) -> None:
         ),
         empty="There are no tasks; `modelless register` makes one.",
     )
+    for row in rows:
+        if said := _contradicted(row):
+            note(f"{row['name']}: {said}")
 
 
 def _label_words(labels: list[str]) -> str:
@@ -243,6 +249,22 @@ def _number_or_any(text: str, option: str) -> float | None:
     if not isfinite(number):
         raise InvalidInput(f"{option} must be a number or 'any', not {text[:40]!r}")
     return number
+
+
+def _share_or_any(text: str) -> float | None:
+    """The accuracy that a text is; None for ``any``.
+
+    Raises:
+        InvalidInput: it is neither; 97 is told how 97 % is written.
+    """
+    try:
+        share = _number_or_any(text, "--accuracy")
+    except InvalidInput:
+        share = nan
+    if share is None or 0 <= share <= 1:
+        return share
+    said = f"--accuracy must be from 0 to 1{as_share('accuracy')}, or 'any', not {text[:40]!r}"
+    raise InvalidInput(said)
 
 
 def _image_change(mean: str | None, std: str | None) -> dict[str, list[float]]:
@@ -279,7 +301,7 @@ def _numbers(values: list[float]) -> str:
 def slo_words(slo: Mapping[str, Any]) -> str:
     """Defaults in one line: ``unless asked otherwise within 50 ms, accuracy any, ...``."""
     return (
-        f"unless asked otherwise within {_ms(slo['latency_ms'])} ms, "
+        f"unless asked otherwise within {grouped(slo['latency_ms'])} ms, "
         f"accuracy {_floor(slo['accuracy'])}, "
         f"cost {_ceiling(slo['cost'])}, preferred is {slo['prefer']}"
     )
@@ -303,12 +325,6 @@ def _ceiling(usd_per_1k: float | None) -> str:
     return f"at most {usd_per_million(usd_per_1k)} USD per million queries"
 
 
-def _ms(value: float) -> str:
-    """``1,000``, ``0.25``."""
-    whole, point, decimals = figure(value, 3).partition(".")
-    return f"{int(whole):,}{point}{decimals}"
-
-
 def _task_details(row: Row) -> None:
     slo = row["slo"]
     details(
@@ -318,12 +334,13 @@ def _task_details(row: Row) -> None:
             ("outputs", ", ".join(map(tensor, row["outputs"]))),
             ("labels", ", ".join(row["labels"]) or "-"),
             ("metric", f"{row['metric']}: {row['accuracy_means']}"),
-            ("latency", f"{_ms(slo['latency_ms'])} ms unless asked otherwise"),
+            ("latency", f"{grouped(slo['latency_ms'])} ms unless asked otherwise"),
             ("accuracy", _floor(slo["accuracy"])),
             ("cost", _ceiling(slo["cost"])),
             ("prefer", slo["prefer"]),
             ("models", str(row["models"])),
             ("variants", _variants(row)),
+            *([("feedback", said)] if (said := _contradicted(row)) else []),
             ("equal queries", sharing_words(row["sharing"])),
             ("pictures", image_words(row.get("image"))),
             ("texts", text_words(row.get("text"))),
@@ -369,6 +386,17 @@ def _variants(row: Row) -> str:
         return f"{all_}, none of a live version"
     of_them = "" if live == all_ else f"{live} of them live, "
     return f"{all_}, {of_them}the best {percent(row['best_accuracy'])}"
+
+
+def _contradicted(row: Row) -> str:
+    """Of which variants clients find something else than was measured; else empty."""
+    names = row.get("contradicted", ())
+    if not names:
+        return ""
+    return (
+        f"clients say something else than was measured of {some_of(names, MOST_NAMES)}:"
+        f" `modelless variants list {row['name']}`"
+    )
 
 
 def sharing_words(sharing: Mapping[str, float] | None) -> str:

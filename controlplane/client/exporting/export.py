@@ -29,7 +29,9 @@ def export(
     - A fitted scikit-learn classifier, or a pipeline that ends in one, becomes an ``.onnx`` file.
       ``example_inputs`` are rows, ``(rows, features)``; its input ``features`` is float32, and its
       one output ``scores`` holds probabilities, or decision scores where the classifier has no
-      probabilities. The names of the classes are in the result.
+      probabilities. The names of the classes are in the result. An outlier detector, such as
+      ``IsolationForest``, is a classifier of -1 (outliers) and 1. One that gives several labels to
+      a row has their probabilities as ``values``, as below.
     - A fitted scikit-learn regressor, or a transformer such as ``PCA``, or a pipeline that ends in
       one, becomes an ``.onnx`` file too. Its one output ``values`` is float32, ``(rows, numbers)``:
       what ``predict`` or ``transform`` gives.
@@ -52,12 +54,11 @@ def export(
         return export_module(model, example_inputs, target, input_names, output_names)
     if _is_one_of(model, "sklearn.base", "BaseEstimator"):
         _check_suffix(target, ".onnx", "a scikit-learn model")
-        if sys.modules["sklearn.base"].is_classifier(model):
-            from controlplane.client.exporting.sklearn_onnx import export_classifier
-
-            return export_classifier(model, example_inputs, target, input_names, output_names)
+        from controlplane.client.exporting.sklearn_onnx import export_classifier, gives_one_class
         from controlplane.client.exporting.sklearn_values import export_values
 
+        if gives_one_class(model, example_inputs):
+            return export_classifier(model, example_inputs, target, input_names, output_names)
         return export_values(model, example_inputs, target, input_names, output_names)
     kind = type(model).__name__
     article = "an" if kind[0] in "AEIOUaeiou" else "a"

@@ -7,10 +7,11 @@ that are numbers of the rows themselves: scikit-learn itself answers such a row 
 than the same row rounded to float32, and the ONNX is right where it does either.
 """
 
+import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,8 @@ DIFFERENT = 0.01
 """Share of the compared rows that may be answered differently."""
 
 Rows = NDArray[Any]
+OUTLIERS = np.array([-1, 1])
+"""What outlier detectors call their classes: a row is none where its decision is above 0."""
 
 
 def export_classifier(
@@ -57,6 +60,7 @@ def export_classifier(
         if (exact := exact_rows(example_inputs, rows)) is not None:
             told.append(_answers(model, exact)[1:])
         onnx = _as_onnx(model, names, rows, classes)
+    check_categories(model)
     different, difference = compare(onnx, names, rows, classes, *told)
     info = write_checked(onnx, target, "the classifier's ONNX")
     return Exported(
@@ -68,6 +72,26 @@ def export_classifier(
         different_rows=different,
         difference=difference,
     )
+
+
+def is_outlier_detector(model: Any) -> bool:
+    """Whether it is one, or a pipeline that ends in one. scikit-learn is there where it is."""
+    return bool(sys.modules["sklearn.base"].is_outlier_detector(model))
+
+
+def gives_one_class(model: Any, example_inputs: Any) -> bool:
+    """Whether it is a classifier or an outlier detector, and no classifier that gives several
+    labels to a row.
+
+    Raises:
+        ExportError: the examples are no rows.
+    """
+    if not sys.modules["sklearn.base"].is_classifier(model):
+        return is_outlier_detector(model)
+    rows = rows_of(example_inputs)
+    with silenced(), suppress(Exception):  # it is told of where all rows are answered
+        return bool(np.ndim(model.predict(rows[:1])) == 1)
+    return True
 
 
 @contextmanager
@@ -106,7 +130,9 @@ def rows_of(given: Any) -> Rows:
         rows = np.asarray(given, dtype=np.float32)
     except (TypeError, ValueError) as error:
         raise ExportError(
-            f"example_inputs are not numbers, which is all that a served model takes: {error}"
+            f"example_inputs are not numbers, which is all that a served model takes: {error}; give"
+            " the place of each text in a list instead, as an OrdinalEncoder outside of the model"
+            " does, and fit the model to such rows"
         ) from error
     if rows.ndim != 2 or not rows.size:
         raise ExportError(
@@ -121,13 +147,28 @@ def exact_rows(given: Any, rows: Rows) -> Rows | None:
     return None if np.array_equal(exact, rows) else exact
 
 
+def check_categories(model: Any) -> None:
+    """
+    Raises:
+        ExportError: its trees, or those of a pipeline's last step, have categories, which its ONNX
+            would compare as numbers.
+    """
+    last = model.steps[-1][1] if hasattr(model, "steps") else model
+    given = getattr(last, "is_categorical_", None)
+    if given is not None and np.any(given):
+        raise ExportError(
+            f"the categorical_features of {type(last).__name__} have no ONNX form; a OneHotEncoder"
+            " before it in a pipeline has"
+        )
+
+
 def _answers(model: Any, rows: Rows) -> tuple[Rows, Rows, Rows | None]:
     """Classes ``(classes,)``, the predicted class of each row ``(rows,)``, and probabilities
     ``(rows, classes)`` where there are some."""
     name = type(model).__name__
     try:
         predicted = model.predict(rows)
-        classes = model.classes_
+        classes = OUTLIERS if is_outlier_detector(model) else model.classes_
         wanted = model.predict_proba(rows) if hasattr(model, "predict_proba") else None
     except Exception as error:  # each step of a pipeline has its own
         raise ExportError(f"{name} does not answer the example inputs: {error}") from error
@@ -187,12 +228,22 @@ def _as_onnx(model: Any, names: Sequence[str], rows: Rows, classes: Rows) -> byt
         raise no_onnx(model, error) from error
     found = made.graph.output[1].name
     given = scores[found].reshape(len(rows), -1)
+    if found == names[1]:  # some converters call them so
+        found = f"{found}/made"
+        _rename(made, names[1], found)
     swapped = _is_swapped(model, rows, given)
     _keep_scores(made, found, names[1], given.shape[1], len(classes), swapped)
     named = [str(one) for one in classes]
     if classes.dtype.kind in "biuUO" and named != [str(place) for place in range(len(named))]:
         write_class_names(made, named)
     return serialized(made)
+
+
+def _rename(model: Any, before: str, after: str) -> None:
+    """Call a tensor of the main graph otherwise."""
+    for node in model.graph.node:
+        for names in (node.input, node.output):
+            names[:] = [after if name == before else name for name in names]
 
 
 def _is_swapped(model: Any, rows: Rows, scores: Rows) -> bool:

@@ -1,6 +1,7 @@
 """A scikit-learn regressor or transformer as ONNX: float32 rows in, numbers for each row out.
 
-Of a regressor they are its predictions, of a transformer what it makes of the row: a vector. As of
+Of a regressor they are its predictions, of a transformer what it makes of the row: a vector; of a
+classifier that gives several labels to a row, the probability of each. As of
 classifiers, a few rows may be answered differently in float32, and the result says how many were.
 """
 
@@ -18,6 +19,7 @@ from controlplane.client.exporting.sklearn_onnx import (
     DIFFERENT,
     INPUT,
     Rows,
+    check_categories,
     converted,
     exact_rows,
     keep_only,
@@ -52,6 +54,7 @@ def export_values(
         if (exact := exact_rows(example_inputs, rows)) is not None:
             told.append(_answers(model, exact))
         onnx = _as_onnx(model, names, rows, wanted)
+    check_categories(model)
     different, difference = compare(onnx, names, rows, *told)
     info = write_checked(onnx, target, "the ONNX of this model")
     return Exported(
@@ -67,11 +70,24 @@ def export_values(
 def _answers(model: Any, rows: Rows) -> Rows:
     """What the model gives for each row: ``(rows, numbers)``."""
     name = type(model).__name__
-    regresses = sys.modules["sklearn.base"].is_regressor(model)
-    if not regresses and (hasattr(model, "predict") or not hasattr(model, "transform")):
+    regresses, classifies = _regresses(model), _classifies(model)
+    if classifies and not hasattr(model, "predict_proba"):
+        raise ExportError(f"{name} gives several labels to a row, and no probabilities of them")
+    if hasattr(model, "cluster_centers_"):
+        raise ExportError(
+            f"{name} is no classifier; one that gives the same clusters is"
+            " KNeighborsClassifier(1).fit(model.cluster_centers_, range(n_clusters))"
+        )
+    others = hasattr(model, "predict") or not hasattr(model, "transform")
+    if not regresses and not classifies and others:
         raise ExportError(f"{name} is no classifier, no regressor and no transformer")
     try:
-        found = model.predict(rows) if regresses else model.transform(rows)
+        if classifies:
+            found = model.predict_proba(rows)
+            if isinstance(found, list):  # the probabilities of each label, without and with it
+                found = np.stack([each[:, -1] for each in found], axis=1)
+        else:
+            found = model.predict(rows) if regresses else model.transform(rows)
     except Exception as error:  # each step of a pipeline has its own
         raise ExportError(f"{name} does not answer the example inputs: {error}") from error
     if hasattr(found, "toarray"):  # a sparse matrix
@@ -88,12 +104,29 @@ def _answers(model: Any, rows: Rows) -> Rows:
     return found
 
 
+def _regresses(model: Any) -> bool:
+    return bool(sys.modules["sklearn.base"].is_regressor(model))
+
+
+def _classifies(model: Any) -> bool:
+    return bool(sys.modules["sklearn.base"].is_classifier(model))
+
+
 def _as_onnx(model: Any, names: Sequence[str], rows: Rows, wanted: Rows) -> bytes:
     """ONNX with ``names`` as its one input and its one output."""
     from onnx import TensorProto, helper
 
-    made = converted(model, names[0], rows)
-    found = _output_of(made, names[0], rows, wanted)
+    options = {id(model): {"zipmap": False}} if _classifies(model) else None
+    made = converted(model, names[0], rows, options)
+    try:
+        found = _output_of(made, names[0], rows, wanted)
+    except ExportError as error:
+        if not _classifies(model):
+            raise
+        raise ExportError(
+            f"{type(model).__name__} of several labels has no ONNX form; OneVsRestClassifier, which"
+            " fits a classifier for each label, has"
+        ) from error
     # Some converters leave the axis of the numbers out, or give float64.
     last = [
         helper.make_node("Cast", [found], ["values/float"], to=TensorProto.FLOAT),

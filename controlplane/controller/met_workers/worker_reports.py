@@ -1,19 +1,12 @@
 """What workers say of themselves, as decisions take it."""
 
 from collections.abc import Iterable
-from math import log2
 from operator import attrgetter, is_
 
 from planner.reconcile.unchanged import alike
 from planner.types import ReplicaReport, WorkerReport
 from variants.types import DeviceKindName, WorkerId
 from workers.types import ReplicaStatus, WorkerStatus
-
-FEW_LOADS_S = 1.0
-"""So much loading counts as it was profiled, so that the first loads, which import a back end, do
-not decide."""
-FURTHEST = 4
-"""The exponent that a pace has at most, up or down."""
 
 
 class Reports:
@@ -64,15 +57,8 @@ def report_of(
         evictable=status.evictable,
         churn_per_s=status.churn_per_s,
         zone=status.zone,
-        load_pace=_load_pace(status),
         replicas=tuple(map(_replica, status.replicas)) if replicas is None else replicas,
     )
-
-
-def _load_pace(status: WorkerStatus) -> float:
-    """How long loads took in parts of what profiles say: a power of two, which seldom changes."""
-    took_s, profiled_s = status.loading_s + FEW_LOADS_S, status.profiled_loading_s + FEW_LOADS_S
-    return 2.0 ** max(-FURTHEST, min(round(log2(took_s / profiled_s)), FURTHEST))
 
 
 _said = attrgetter(*ReplicaReport._fields)

@@ -1,7 +1,8 @@
 """The pages as self-contained files: each is one text, with its style sheet and scripts inside.
 
 In the folder a page names ``style.css``, ``elements.js``, ``charts.js`` and ``favicon.svg`` as any
-page would, so that it can be opened and worked on from there; reading it puts them in.
+page would, so that it can be opened and worked on from there; reading it puts them in. What only
+``index.html`` needs is in ``index/``, one script for each part of it; ``index/page.js`` comes last.
 """
 
 import base64
@@ -61,7 +62,7 @@ def page_text(name: str) -> str:
         _text(name).replace('href="favicon.svg"', f'href="data:image/svg+xml;base64,{icon}"'),
     )
     return re.sub(
-        r'<script src="([\w.-]+)"></script>',
+        r'<script src="([\w./-]+)"></script>',
         lambda found: f"<script>\n{_text(found[1])}</script>",
         page,
     )

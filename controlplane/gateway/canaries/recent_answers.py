@@ -29,8 +29,8 @@ LONGEST_MS = 600_000.0
 BESIDE_BYTES = 4_096
 """That one answer may keep in memory beside its own scores. What comes from a worker is a view of
 all that came with it: the answers to others, and outputs that nobody judges by."""
-BEST = {MetricKind.TOP1: 1, MetricKind.TOP5: 5}
-"""A row counts as right as the accuracy of its task does."""
+BEST = {MetricKind.TOP1: 1, MetricKind.TOP5: 5, MetricKind.BALANCED: 1, MetricKind.F1: 1}
+"""A row counts as right as the accuracy of its task does, where that counts rows."""
 UNKNOWN = "no answer with this request id was given through this installation in the last minutes"
 
 

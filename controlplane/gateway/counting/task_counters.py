@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from controlplane.http_errors import CLIENT_GONE
 from variants.errors import InvalidInput
 
 BLOCKED = "BLOCKED"
@@ -92,6 +93,10 @@ class TaskCounters:
     infeasible_answered: int = 0
     """Of the answers that missed their SLO: no variant could have met it, and best effort was asked
     for."""
+    gave_up_ms: float = 0.0
+    """For how long those clients waited, in all, that went before their answers, ..."""
+    gave_up_of_ms: float = 0.0
+    """... and how much time their queries had."""
     cache: CacheCounters | None = None
     """None while its answers are not shared."""
 
@@ -188,6 +193,17 @@ class TaskCounters:
     def failed(self, code: str) -> None:
         self.errors[code] = self.errors.get(code, 0) + 1
 
+    def gave_up(self, waited_ms: float, latency_ms: float) -> None:
+        """Count a query whose client has gone.
+
+        Args:
+            waited_ms: from its first byte.
+            latency_ms: of its SLO.
+        """
+        self.failed(CLIENT_GONE)
+        self.gave_up_ms += waited_ms
+        self.gave_up_of_ms += latency_ms
+
     def add(self, told: Mapping[str, Any]) -> None:
         """Add what another gateway has counted of the task (``Counters.add``)."""
         for name, counted in told["variants"].items():
@@ -199,6 +215,8 @@ class TaskCounters:
         self.blocked += told["blocked"]
         # A gateway of an earlier release does not tell it.
         self.infeasible_answered += told.get("infeasible_answered", 0)
+        self.gave_up_ms += told.get("gave_up_ms", 0.0)
+        self.gave_up_of_ms += told.get("gave_up_of_ms", 0.0)
         if told["cache"] is not None:
             self.cache = self.cache or CacheCounters()
             for each in fields(CacheCounters):

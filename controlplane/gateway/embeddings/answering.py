@@ -6,7 +6,7 @@
 import asyncio
 import re
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from random import getrandbits
 from typing import Any, NamedTuple
@@ -16,13 +16,14 @@ import orjson
 from controlplane.gateway.embeddings.asked import Asked, read_request
 from controlplane.gateway.embeddings.collected import Collected
 from controlplane.gateway.embeddings.cutting import MOST_ROWS, cut, rows_of_query
+from controlplane.gateway.query.departures import GONE_BODY, Gone, innermost
 from controlplane.gateway.query.parsing import ParsedQuery
 from controlplane.gateway.query.query_context import Respond
 from controlplane.gateway.query.query_path import QueryPath
 from controlplane.gateway.query.replies import JSON, ReplyMetadata
 from controlplane.gateway.texts.asked import BYTES, TRUNCATE
 from controlplane.gateway.tracing.watched import Watched
-from controlplane.http_errors import as_openai
+from controlplane.http_errors import CLIENT_GONE_STATUS, as_openai
 from controlplane.slo_parameters import slo_parameters
 from controlplane.views.catalog.text_vectors import VERSION
 from planner.types import Client, Query
@@ -40,9 +41,6 @@ MOST_LATE = 4
 _BUSY, _LATE, _INFEASIBLE = frozenset({429, 503}), 504, 422
 _TEXT = re.compile(r"\btext (\d{1,6})\b")
 """How an error names a text of its query."""
-
-Gone = Callable[[], bool]
-"""Whether the client has gone."""
 
 
 class Failed(Exception):
@@ -75,7 +73,6 @@ def answer(
     respond: Respond,
     given_id: bytes | None,
     client: Client,
-    gone: Gone,
 ) -> None:
     """Answer a ``POST /v1/embeddings``; its errors look as those of OpenAI's API.
 
@@ -84,7 +81,6 @@ def answer(
         received_ms: when its first byte came.
         given_id: the caller's ``X-Request-Id``.
         client: by whose key it is asked.
-        gone: whether the client has gone, asked before another query is sent.
     """
     try:
         asked = read_request(body, fields, path.tasks)
@@ -93,8 +89,8 @@ def answer(
         return
     if isinstance(respond, Watched):
         respond.task = asked.name
-    request = Request(path, asked, received_ms, given_id, client)
-    answering = asyncio.ensure_future(_answered(path, request, respond, given_id, gone))
+    request = Request(path, asked, received_ms, respond, given_id, client)
+    answering = asyncio.ensure_future(_answered(path, request, respond, given_id))
     _UNDER_WAY.add(answering)
     answering.add_done_callback(_UNDER_WAY.discard)
 
@@ -104,20 +100,23 @@ _UNDER_WAY: set["asyncio.Future[None]"] = set()
 
 
 async def _answered(
-    path: QueryPath, request: "Request", respond: Respond, given_id: bytes | None, gone: Gone
+    path: QueryPath, request: "Request", respond: Respond, given_id: bytes | None
 ) -> None:
+    path.departures.others.add(request)
     try:
-        body, headers = await request.answered(gone)
+        body, headers = await request.answered()
     except Failed as failed:
         in_their_form(respond, failed.status, failed.body, failed.headers)
     except ClientGone:
-        pass
+        respond(CLIENT_GONE_STATUS, GONE_BODY, b"")
     except Exception as error:
         fail(path, error, respond, given_id)
     else:
         if isinstance(respond, Watched):
             respond.made = request.made
         respond(200, body, JSON + headers)
+    finally:
+        path.departures.others.discard(request)
 
 
 def _renumbered(body: bytes, numbers: Sequence[int]) -> bytes:
@@ -155,32 +154,43 @@ class Request:
         path: QueryPath,
         asked: Asked,
         received_ms: float,
+        respond: Respond,
         given_id: bytes | None,
         client: Client,
     ) -> None:
         """
         Args:
             received_ms: when its first byte came.
+            respond: where its answer goes.
             given_id: the caller's ``X-Request-Id``.
             client: by whose key it is asked.
         """
         self._path = path
         self._asked = asked
         self._received_ms = received_ms
+        self._respond = innermost(respond)
         self._given_id = given_id
         self._client = client
+        self._left = False
+        """Whether its client has gone."""
+        self._asked_for: set[Respond] = set()
+        """Where the answers of its queries go that have none yet."""
         self._most_rows = MOST_ROWS
         """Of a query: more were too slow for its SLO."""
         self.made: ReplyMetadata | None = None
         """How the first of its vectors were made, once they are there."""
 
-    async def answered(self, gone: Gone) -> tuple[bytes, bytes]:
+    def left_by(self, gone: Gone) -> None:
+        """Ask for nothing more where its client has gone, and let go of what is asked."""
+        if not self._left and self._respond in gone:
+            self._left = True
+            for each in self._asked_for:
+                self._path.departures.left(each)
+
+    async def answered(self) -> tuple[bytes, bytes]:
         """The body of its answer, and header lines.
 
         All vectors are of the version that has answered the first query.
-
-        Args:
-            gone: asked before another query is sent.
 
         Raises:
             Failed: a query was answered with an error.
@@ -199,8 +209,6 @@ class Request:
 
         async def ask() -> None:
             for piece in left:
-                if gone():
-                    raise ClientGone
                 pieces.extend(await self._pieces(piece, version, path.clock_ms(), again=True))
 
         asking = [asyncio.ensure_future(ask()) for _ in range(min(AT_ONCE, len(others)))]
@@ -251,6 +259,8 @@ class Request:
         texts = [self._asked.texts[at] for at in numbers]
         late = 0
         while True:
+            if self._left:
+                raise ClientGone
             draw = getrandbits(32)
             query = self._asked.query(sent_ms, draw, texts, len(texts))._replace(version=version)
             try:
@@ -290,12 +300,18 @@ class Request:
             forms[:] = [Collected.of(parsed)]
             return parsed._replace(v2=forms[0])
 
-        path.handle_texts(
-            orjson.dumps(self._inference(query, texts)), self._asked.name, query.variant,
-            query.received_ms, path.enter(self._client, respond), self._given_id, self._client,
-            answered_as=collected,
-        )  # fmt: skip
-        status, body, headers = await answered
+        self._asked_for.add(respond)
+        try:
+            path.handle_texts(
+                orjson.dumps(self._inference(query, texts)), self._asked.name, query.variant,
+                query.received_ms, path.enter(self._client, respond), self._given_id, self._client,
+                answered_as=collected,
+            )  # fmt: skip
+            status, body, headers = await answered
+        finally:
+            self._asked_for.discard(respond)
+        if self._left:
+            raise ClientGone
         if status != 200 or not forms or not forms[0].kept:
             raise Failed(status, _renumbered(body, numbers), headers)
         [(vectors, metadata)] = forms[0].kept

@@ -122,7 +122,7 @@ class Service:
         try:
             status, body, headers = await answered
         except asyncio.CancelledError:  # by the client, or as its connection ended
-            self._path.client_gone(respond)
+            self._path.departures.left(respond)
             raise
         if status != 200:
             await context.abort(*status_of(orjson.loads(body)))
@@ -137,7 +137,7 @@ class Service:
             many = RateLimited(f"{STREAMS} streams are open")
             await self._turn_away(context, many, given_id, client)
         self._streams += 1
-        writer = StreamWriter(context)
+        writer = StreamWriter(context, self._path.departures.left)
         try:
             while (data := await self._next(context)) is not grpc.aio.EOF and data is not None:
                 began_ms = monotonic_ms()
@@ -150,13 +150,13 @@ class Service:
                         await self._turn_away(context, error, given_id)
                     client = self._access.client_of(authorization)
                 answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+                respond = self._into(answered, "ModelStreamInfer", began_ms, _fields(context))
                 try:
                     data = await self._unpacked(data)
-                    respond = self._into(answered, "ModelStreamInfer", began_ms, _fields(context))
                     self._ask(data, began_ms, respond, None, client)
                 except ModellessError as error:
-                    self._path.fail(error, self._path.enter(client, _into(answered)))
-                await writer.add(data, answered)
+                    self._path.fail(error, self._path.enter(client, respond))
+                await writer.add(data, answered, respond)
             await writer.finish()
             if data is None:
                 await _abort(context, ReplicaLost(STOPPING), given_id)

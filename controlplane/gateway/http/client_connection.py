@@ -299,7 +299,7 @@ class ClientConnection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self.exchange is not None and not self.reading:
-            self.path.client_gone(self.exchange.respond)
+            self.path.departures.left(self.exchange.respond)
         self.exchange = None
         self.reading = False
         self.rest.clear()

@@ -34,7 +34,6 @@ from controlplane.gateway.http.returning import Returning
 from controlplane.gateway.http.turn_clock import TurnClock
 from controlplane.gateway.images.asked import KIND
 from controlplane.gateway.images.misplaced import MISPLACED_BYTES, misplaced
-from controlplane.gateway.overload.repeated_refusals import outline_of
 from controlplane.gateway.protection.compression import Body, Inflater
 from controlplane.gateway.protection.connections import ConnectionCaps
 from controlplane.gateway.query.early_refusals import LainMs, known_to_be_new
@@ -140,7 +139,7 @@ class Front(ClientConnection):
         if not known.plain or not self.path.under_pressure():
             return False
         return self.path.refuse_at_once(
-            outline_of(data, at),
+            known.outline(data, at),
             self.answer_at_once,
             self.arrived_ms,
             self._back_too_soon_ms(),
@@ -287,7 +286,10 @@ class Front(ClientConnection):
             self.inflater.inflate(body, coding, partial(self._unpacked, exchange))
 
     def _unpacked(self, exchange: Exchange, found: Body | ModellessError) -> None:
-        if isinstance(found, ModellessError):
+        if self.exchange is not exchange:  # its client has gone meanwhile
+            respond = self.path.enter(exchange.client, exchange.respond)
+            self.path.gave_up(respond, monotonic_ms(), None)
+        elif isinstance(found, ModellessError):
             self.path.refused_unread(exchange.client)
             self._fail(exchange, found)
         else:
@@ -327,7 +329,6 @@ class Front(ClientConnection):
                 respond,
                 exchange.given_id,
                 exchange.client,
-                lambda: self.exchange is not exchange,
             )
         else:
             self._infer(exchange, body, lain_ms, respond)

@@ -8,14 +8,21 @@ same: clients that open a connection for each query do.
 
 import re
 from collections import deque
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from controlplane.gateway.http.access import KnownClients
-from controlplane.gateway.http.exchange import FORWARDED, V1
+from controlplane.gateway.http.exchange import EMBEDDINGS, FORWARDED, V1, task_and_variant
+from controlplane.gateway.overload.repeated_refusals import (
+    Outline,
+    named_in_path,
+    outline_named,
+    outline_of,
+)
 from planner.types import ANYBODY, Client
 
 TELLING = FORWARDED | {b"content-encoding", b"origin", b"x-request-id"}
 """Headers that a body is read by, or an answer made."""
+JSON_HEADER = b"inference-header-content-length"
 LONGEST = 2_048
 """Bytes of a head that is remembered: there is one for each connection."""
 TRIES = 4
@@ -28,7 +35,8 @@ _DIGITS = 9
 _LENGTH = re.compile(rb"\r\ncontent-length:[ \t]*([0-9]{1,%d})(?=\r\n)" % _DIGITS, re.IGNORECASE)
 
 
-class KnownHead(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class KnownHead:
     """A head around the digits that say how long the body is."""
 
     before: bytes
@@ -40,7 +48,18 @@ class KnownHead(NamedTuple):
     client: Client
     """By whose key it asks."""
     plain: bool
-    """Whether it asks by ``/v1/query`` and says nothing that an answer or its reading goes by."""
+    """Whether it asks by ``/v1/query``, or by a path that names a task alone, and says nothing that
+    an answer or its reading goes by, ..."""
+    named: bytes | None = None
+    """... what that path names, for outlines, ..."""
+    json_header: bytes | None = None
+    """... and its header ``Inference-Header-Content-Length``."""
+
+    def outline(self, data: bytes, at: int) -> Outline | None:
+        """That of a body with this head, which begins at ``at``."""
+        if self.named is None:
+            return outline_of(data, at)
+        return outline_named(self.named, data, self.json_header, at)
 
     def body_at(self, data: bytes, most: int) -> int:
         """Where the body begins of a query that is all of ``data`` and has this head.
@@ -107,6 +126,11 @@ def known_head(
         return None
     length = lengths[0]
     others = {name: value for name, value in fields.items() if name != b"content-length"}
-    plain = target == V1 and others.keys().isdisjoint(TELLING)
+    named = None if target in (V1, EMBEDDINGS) else task_and_variant(target)
+    by_task = named is not None and named[1] is None
+    plain = (target == V1 or by_task) and others.keys().isdisjoint(TELLING)
     before, after = data[: length.start(1)], data[length.end(1) : end]
-    return KnownHead(before, after, target, others, client, plain)
+    return KnownHead(
+        before, after, target, others, client, plain,
+        None if named is None else named_in_path(*named), others.get(JSON_HEADER),
+    )  # fmt: skip

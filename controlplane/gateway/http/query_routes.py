@@ -160,7 +160,7 @@ class Entrance:
         return await self._answer(
             request,
             lambda respond: answer_embeddings(
-                self._path, body, fields, began_ms, respond, given_id, client, _stays
+                self._path, body, fields, began_ms, respond, given_id, client
             ),
         )
 
@@ -238,7 +238,19 @@ class Entrance:
                 fields.get(b"tracestate"),
             )
         start(respond)
-        return await answered
+        if answered.done():
+            return answered.result()
+        watching = asyncio.ensure_future(self._watch(request, respond))
+        try:
+            return await answered
+        finally:
+            watching.cancel()
+
+    async def _watch(self, request: Request, respond: Respond) -> None:
+        """Tell when the client has gone that waits for an answer."""
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        self._path.departures.left(respond)
 
     def _client_of(self, request: Request) -> Client:
         # The last of several headers, as what permits it has it.
@@ -271,8 +283,3 @@ def _takes(request: Request) -> bytes:
 def _received_ms(request: Request) -> float:
     """When its first byte came: it may have waited behind another one since."""
     return float(getattr(request.state, "received_ms", None) or monotonic_ms())
-
-
-def _stays() -> bool:
-    """Whether a client has gone that asks the ordinary way: that is not looked at there."""
-    return False

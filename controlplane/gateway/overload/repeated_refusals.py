@@ -3,12 +3,12 @@
 Where far more is asked than can be served, thousands of queries a second differ in their numbers
 alone and get the same refusal. It is kept for a moment by what stood around the numbers, byte for
 byte: the next query with the same bytes there gets it without being read, and without a choice
-among variants and workers.
+among variants and workers. What is asked of these objects for every refusal lies in slots: a field
+of a named tuple takes ten times as long.
 """
 
 from collections.abc import Callable
-from math import ceil
-from typing import NamedTuple
+from dataclasses import dataclass, replace
 
 import numpy as np
 import orjson
@@ -16,7 +16,6 @@ import orjson
 from controlplane.http_errors import error_body, status_of
 from planner.types import Choice, Query
 from variants.errors import ModellessError, Overloaded
-from variants.slots import tuple_of
 from variants.types import WorkerId
 
 LONGEST_MS = 20.0
@@ -42,7 +41,8 @@ and behind the numbers, their priority with it, and how many lists these are in;
 the client by whose key it is asked, if there is one."""
 
 
-class Wording(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Wording:
     """A refusal for want of time, as it is written but for its request id and for when to come."""
 
     code: str
@@ -52,14 +52,16 @@ class Wording(NamedTuple):
     waits: bool
     """Whether it says when to come back."""
 
-    def written(self, id_: bytes, wait_s: float) -> tuple[bytes, bytes]:
+    def written(self, id_: bytes, wait_ms: int) -> tuple[bytes, bytes]:
         """The body, as ``http_errors.error_body`` says it, and the header lines, as
         ``http_errors.error_headers`` does, for the request with this id."""
         if not self.waits:
             return b'%s%s"}' % (self.begin, id_), b"x-request-id: %s\r\n" % id_
-        body = b'%s%s","retry_after_s":%a}' % (self.begin, id_, wait_s)
+        whole_s, rest_ms = divmod(wait_ms, 1_000)
+        body = b'%s%s","retry_after_s":%d.%03d}' % (self.begin, id_, whole_s, rest_ms)
+        more_s = 1 if rest_ms or not whole_s else 0
         return body, b"x-request-id: %s\r\nretry-after: %d\r\nretry-after-ms: %d\r\n" % (
-            id_, ceil(wait_s) if wait_s > 0.0 else 1, ceil(1_000 * wait_s),
+            id_, whole_s + more_s, wait_ms,
         )  # fmt: skip
 
 
@@ -70,7 +72,8 @@ def wording(error: ModellessError) -> Wording:
     return Wording(error.code, status_of(error), begin[0] + begin[1], isinstance(error, Overloaded))
 
 
-class Holds(NamedTuple):
+@dataclass(slots=True)
+class Holds:
     """For whom the reason of a refusal is known to hold, and for how long."""
 
     until_ms: float
@@ -85,7 +88,8 @@ class Holds(NamedTuple):
     """What the last of them said."""
 
 
-class Repeated(NamedTuple):
+@dataclass(slots=True)
+class Repeated:
     """A refusal for want of time, and what it was asked for."""
 
     query: Query
@@ -137,7 +141,7 @@ class RepeatedRefusals:
         last_ms = now_ms + min(LONGEST_MS, PART * query.latency_ms)
         until_ms = min(holds.until_ms, last_ms)
         full = self.wording(error) if type(error) is Overloaded and until_ms > now_ms else None
-        holds = holds._replace(until_ms=until_ms)
+        holds = replace(holds, until_ms=until_ms)
         self._kept[outline] = Repeated(query, full, holds, self._outdated, last_ms)
 
     def may_hold(self, found: Repeated, now_ms: float) -> bool:
@@ -157,8 +161,11 @@ class RepeatedRefusals:
     def renew(self, outline: Outline, found: Repeated, until_ms: float, before_ms: float) -> None:
         """Its reason was found to hold now, for so long and for those that came before then."""
         until_ms = until_ms if until_ms < found.last_ms else found.last_ms
-        fields = (until_ms, before_ms, *found.holds[2:])
-        self._kept[outline] = found._replace(holds=tuple_of(Holds, fields))
+        was = found.holds
+        holds = Holds(until_ms, before_ms, was.workers, was.asked, was.why)
+        self._kept[outline] = Repeated(
+            found.query, found.full, holds, found.outdated, found.last_ms
+        )
 
     def wording(self, error: ModellessError) -> Wording:
         """How a refusal for want of time is written; most say what the last ones said."""
@@ -243,22 +250,33 @@ def outline_of_inference(
         task: what its path names, and ``pinned`` as well.
         json_header: the header ``Inference-Header-Content-Length``; tensors are raw bytes behind.
     """
-    named = f"{task}\0{pinned or ''}\0".encode()
+    return outline_named(named_in_path(task, pinned), body, json_header)
+
+
+def named_in_path(task: str, pinned: str | None) -> bytes:
+    """What the path of an inference request of v2 names, for outlines."""
+    return f"{task}\0{pinned or ''}\0".encode()
+
+
+def outline_named(
+    named: bytes, body: bytes | bytearray, json_header: bytes | None, at: int = 0
+) -> Outline | None:
+    """As ``outline_of_inference``; ``named``: what its path names, ``at``: where it begins."""
     if json_header is not None:
         if not json_header.isdigit() or len(json_header) > 4:
             return None
-        begin = int(json_header)
-        fits = 0 < begin <= min(len(body), MOST_BYTES)
-        return (named, bytes(body[:begin]), len(body)) if fits else None
-    begin = body.find(_DATA, 0, MOST_BYTES)
-    if begin < 0 or len(body) < LEAST_BYTES:
+        begin, length = int(json_header), len(body) - at
+        fits = 0 < begin <= min(length, MOST_BYTES)
+        return (named, bytes(body[at : at + begin]), length) if fits else None
+    begin = body.find(_DATA, at, at + MOST_BYTES)
+    if begin < 0 or len(body) - at < LEAST_BYTES:
         return None
     # The numbers of the only input, whose shape stands before them, end with its object.
     end = body.find(b"}", begin)
     begin += len(_DATA)
     if end < 0 or len(body) - end > MOST_BYTES or body.find(b'"', begin, end) >= 0:
         return None
-    return named + body[:begin], bytes(body[end:]), 1
+    return named + body[at:begin], bytes(body[end:]), 1
 
 
 def outline_of_headers(task: str, variant: str | None, slo: bytes | None) -> Outline | None:

@@ -1,6 +1,6 @@
 """Retry advice: when whom the queues have no room for should come back."""
 
-from math import exp
+from math import ceil, exp
 from random import Random
 
 WINDOW_MS = 1_000.0
@@ -32,15 +32,18 @@ class RetryAdvice:
         self._fade(now_ms)
         self._answered += 1.0
 
-    def wait_ms(self, queue_ms: float, now_ms: float) -> float:
-        """How long a query that is refused now should wait; ``queue_ms`` is the least queue."""
+    def wait_ms(self, queue_ms: float, now_ms: float) -> int:
+        """How long a query that is refused now should wait; ``queue_ms`` is the least queue.
+
+        In whole ms: to write a fraction with all its digits takes as long as a tenth of a refusal.
+        """
         self._fade(now_ms)
         self._refused += 1.0
         answered = self._answered
         turns = 1.0 + self._refused / (answered if answered > 1.0 else 1.0)
         wait_ms = (queue_ms if queue_ms > LEAST_MS else LEAST_MS) * turns
         wait_ms = wait_ms if wait_ms < MOST_MS else MOST_MS
-        return wait_ms * (1.0 + SPREAD * self._random.random())
+        return ceil(wait_ms * (1.0 + SPREAD * self._random.random()))
 
     def _fade(self, now_ms: float) -> None:
         passed_ms = now_ms - self._at_ms

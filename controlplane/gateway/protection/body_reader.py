@@ -143,8 +143,9 @@ class BodyReader(asyncio.BufferedProtocol):
         Args:
             asked: the other arguments of ``parse_v1`` or ``parse_v2``.
             client: who asks. Clients take turns, and none has all the places.
-            refused: asked when it has waited for its turn: says whether the query was refused for
-                want of time; then ``done`` is not called.
+            refused: asked when it has waited for its turn: says whether the query has ended
+                meanwhile, refused for want of time, or as its client has gone; then ``done`` is not
+                called.
         """
         most = MOST_TEXTS if self._texts else MOST
         others = len(self._waiting) - self._waiting.of(client.name)

@@ -9,7 +9,7 @@ Read ``query_path`` (the entrance), ``parsing`` and the folder ``v2`` with ``que
 for, found without reading the numbers) with ``early_refusals``, ``query_context`` (what all queries
 share) with ``demand`` (what is counted for plans), ``in_flight`` (choosing, sending, retrying),
 ``one_answer`` (how it ends), ``replies`` and ``query_errors`` (the answer's bytes),
-``deadline_guard`` and ``waiting``.
+``deadline_guard``, ``waiting`` and ``departures`` (clients that go before their answers).
 
 It may import ``planner``, ``workers`` and ``variants``, of ``controlplane`` HTTP errors and the
 limits of ``files``, and of the gateway ``counting``, ``canaries``, ``lengths``, ``overload``,

@@ -1,10 +1,8 @@
 """Demand: the rows that are asked for, by what they need. Plans are made for it."""
 
 from collections.abc import Callable
-from math import inf, nextafter
 
-from planner.forecasting.demand import slo_class
-from planner.selection.eligibility import profile_rule, without_slo
+from planner.selection.eligibility import counts_for_ms, in_vain
 from planner.selection.select import suited
 from planner.types import Query, Snapshot
 from variants.types import TaskName, VariantName
@@ -56,53 +54,21 @@ class Demand:
         accuracy than there is. What another worker, another device kind or a load would help stays
         demand, because that is what plans are made for. So does what takes too long or costs too
         much: a profile says so, which may be wrong, and is found out because it is asked for. But
-        what takes too long counts apart (``too_tight``).
+        that counts apart (``out_of_reach``).
         """
-        snapshot = self._snapshot_for(query)
-        view = snapshot.tasks.get(query.task)
-        candidates = () if view is None else view.pinned_to(query.variant)
-        floor = None if query.best_effort else query.accuracy
-        needs = without_slo(query)._replace(accuracy=floor)
-        obstacle = profile_rule(needs, snapshot.transport_ms)
-        if any(obstacle(candidate) is None for candidate in candidates):
-            self.too_tight(query)
+        if not in_vain(query, self._snapshot_for(query)):
+            self.out_of_reach(query)
             return
         variant = self._answering(query) if query.of_some_versions else query.variant
         key = (query.task, query.latency_ms, query.accuracy, variant)
         self._take_out(key, query.rows)
 
-    def too_tight(self, query: Query) -> None:
-        """Count a query whose time no variant can keep apart from those that have enough of it.
-
-        The class of an SLO is planned for by the tightest one in it, and where nothing keeps that,
-        not at all: a client who asks for 5 ms where 6 are needed would take the workers from who
-        asks for 9. So the query counts for a class that is too tight altogether. It stays demand,
-        for another device kind or another profile may keep its time.
-
-        A query of many rows, whose batch takes so many times longer than a row, counts as rows
-        with so much less time.
-        """
-        view = self._snapshot_for(query).tasks.get(query.task)
-        if view is None:
-            return
-        obstacle = profile_rule(query._replace(cost=None, latency_ms=inf))
-        transport_ms = self._snapshot_for(query).transport_ms
-        able = [
-            candidate.table.ms
-            for candidate in view.pinned_to(query.variant)
-            if (candidate.ready or candidate.hosts) and obstacle(candidate) is None
-        ]
-        if not able:
-            return
-        needed_ms = min(ms[query.rows] for ms in able) + transport_ms
-        if query.latency_ms >= needed_ms:
-            return
-        row_ms = min(ms[1] for ms in able) + transport_ms
-        as_row_ms = query.latency_ms * row_ms / needed_ms
-        step_ms, _ = slo_class(row_ms, None, ())
-        if as_row_ms >= step_ms:
-            as_row_ms = nextafter(step_ms, 0.0)
-        self._move(query, as_row_ms)
+    def out_of_reach(self, query: Query) -> None:
+        """Count a query whose time or price no variant can keep apart from those that can be met
+        (``planner.selection.eligibility.counts_for_ms``)."""
+        latency_ms = counts_for_ms(query, self._snapshot_for(query))
+        if latency_ms != query.latency_ms:
+            self._move(query, latency_ms)
 
     def _move(self, query: Query, latency_ms: float) -> None:
         """Have a query that was counted count as one with another latency SLO."""

@@ -6,16 +6,14 @@ left of the deadline; a variant that is not loaded is waited for where the deadl
 """
 
 import asyncio
-from collections.abc import Container
-
-import orjson
 
 from controlplane.gateway.canaries.arms import failed, turned_back
 from controlplane.gateway.lengths.named import at_other_lengths
 from controlplane.gateway.query.deadline_guard import GRACE_MS, GUARD_MS
+from controlplane.gateway.query.departures import Gone, innermost
 from controlplane.gateway.query.one_answer import OneAnswer
 from controlplane.gateway.query.parsing import ParsedQuery
-from controlplane.gateway.query.query_context import QueryContext, Respond, innermost
+from controlplane.gateway.query.query_context import QueryContext, Respond
 from controlplane.gateway.query.query_errors import (
     expired_error,
     lethal_error,
@@ -24,9 +22,9 @@ from controlplane.gateway.query.query_errors import (
     worker_error,
 )
 from controlplane.gateway.tracing.watched import Watched
-from controlplane.http_errors import CLIENT_GONE, CLIENT_GONE_STATUS
 from planner import sentences as explain
 from planner.batching.protocol import Verdict
+from planner.selection.eligibility import MAY_BE_IN_VAIN
 from planner.types import (
     RETURN_MS,
     TRANSPORT_MS,
@@ -40,12 +38,11 @@ from planner.types import (
     WorkerView,
 )
 from variants.errors import Cold, Conflict, Internal, Overloaded, ReplicaLost, VariantNotLoadable
+from workers.channel.client import WorkerConnection
 from workers.channel.reply import SILENT, Reply
 from workers.channel.session import SILENCE_S
 from workers.types import ReplyCode
 
-GONE_BODY = orjson.dumps({"error": "the client has gone", "code": CLIENT_GONE})
-"""Nobody reads it, but traces say how the query ended."""
 STAYS_S = 5.0
 """When to ask again for a variant that found no room: what is loaded is asked for more."""
 TRIES = 2
@@ -66,15 +63,6 @@ WHILE_MEETING = "the gateway has just started and was still connecting to its wo
 _OK, _OVERLOADED, _LOST = ReplyCode.OK, ReplyCode.OVERLOADED, ReplyCode.LOST
 _PLANNED = Reason.PLANNED
 _RETRY = frozenset({_OVERLOADED, ReplyCode.COLD, ReplyCode.DRAINING, ReplyCode.QUARANTINED, _LOST})
-_MAY_BE_IN_VAIN = frozenset(
-    {
-        RefusalCode.TASK_NOT_FOUND,
-        RefusalCode.VARIANT_NOT_FOUND,
-        RefusalCode.SLO_INFEASIBLE,
-        RefusalCode.NO_WORKERS,
-    }
-)
-"""Refusals of queries that perhaps no variant could answer, whatever the plan."""
 
 
 class InFlight(OneAnswer):
@@ -87,6 +75,7 @@ class InFlight(OneAnswer):
         "refusal",
         "refused",
         "sent_as",
+        "sent_over",
         "slack_ms",
         "tries",
         "why",
@@ -109,8 +98,10 @@ class InFlight(OneAnswer):
         self.sent_ms = 0.0
         self.slack_ms = 0.0
         """What was left when it was sent, behind all that its worker had to do."""
+        self.sent_over: WorkerConnection | None = None
+        """The connection that it was sent over last, ..."""
         self.sent_as = 0
-        """Its number on the way to that worker."""
+        """... and its number there."""
         self.tries = 0
         self.awaits = False
         """Whether it has waited for a worker that is being started."""
@@ -146,7 +137,7 @@ class InFlight(OneAnswer):
             self._turned_down(found)
             return
         if not found.meets_slo and not self.tries:
-            path.demand.too_tight(query)
+            path.demand.out_of_reach(query)
         modest = path.leaving_room(query, found, now_ms)
         if modest is None:
             self.fail(Overloaded(OTHERS_FIRST))
@@ -197,6 +188,7 @@ class InFlight(OneAnswer):
         added_ms = path.congestion.batches.sent(candidate, worker, rows, now_ms, longest_ms)
         worker.given(added_ms, now_ms)
         self.sent_ms = now_ms
+        self.sent_over = connection
         self.sent_as = connection.infer(
             path.id_of(task, candidate.variant),
             rows,
@@ -297,7 +289,7 @@ class InFlight(OneAnswer):
             self.awaits = True
             self.path.awaiting.keep(self, self.parsed.query)
             return
-        if refusal.code in _MAY_BE_IN_VAIN:
+        if refusal.code in MAY_BE_IN_VAIN:
             self.path.demand.discount(self.parsed.query)
             if refusal.code is RefusalCode.VARIANT_NOT_FOUND:
                 path, query = self.path, self.parsed.query
@@ -397,21 +389,28 @@ class InFlight(OneAnswer):
         except Exception as unexpected:
             self.fail(unexpected)
 
-    def left_by(self, gone: Container[Respond]) -> None:
-        """Let go of a query whose client has gone, and have its worker do so."""
-        if self.done or innermost(self.respond) not in gone:
-            return
-        path, worker = self.path, self.worker
+    def left_by(self, gone: Gone) -> None:
+        """End a query whose client has gone."""
+        if not self.done and (left_ms := gone.get(innermost(self.respond))) is not None:
+            self.let_go(left_ms)
+
+    def let_go(self, left_ms: float) -> None:
+        """End a query whose client went at that time, and have its worker let go of it."""
+        path, parsed = self.path, self.parsed
         self.done = True
         path.counters.in_flight -= 1
-        path.counters.task(self.parsed.query.task).failed(CLIENT_GONE)
+        if self.arm is not None:  # whoever is slow has more of them
+            self.arm.ended(expired_error(parsed.query), sent=self.sent_ms > 0.0)
         if path.waiting is not None:
             path.waiting.give_up(self)
         path.awaiting.give_up(self)
-        connection = None if worker is None else path.connections.get(worker.id)
-        if connection is not None and self.sent_ms:
-            connection.withdraw(self.sent_as)
-        self._release()(CLIENT_GONE_STATUS, GONE_BODY, b"")
+        respond = self._release()
+        # Over the connection that it was sent over: another one of the same worker has its number
+        # for another query.
+        if self.sent_over is None or not self.sent_over.withdraw(self.sent_as):
+            # A load that it waited for keeps it until then, and so do those that wait for it.
+            self.parsed = parsed._replace(tensors=[], read_as=None)
+        path.gave_up(respond, left_ms, parsed.query)
 
     def expire(self) -> None:
         """Answer because the deadline has passed.

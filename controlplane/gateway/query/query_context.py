@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from random import Random
 from typing import Protocol, cast
@@ -23,13 +23,20 @@ from controlplane.gateway.protection.lethal_queries import LethalQueries
 from controlplane.gateway.protection.text_reader import TextReader
 from controlplane.gateway.query.deadline_guard import DeadlineGuard
 from controlplane.gateway.query.demand import Demand
+from controlplane.gateway.query.departures import GONE_BODY, Counting, Departures, Leaving
 from controlplane.gateway.query.parsing import ParsedQuery
 from controlplane.gateway.query.query_errors import expired_error, header_lines
 from controlplane.gateway.query.replies import JSON, lines_from, placed_lines, reason_line
 from controlplane.gateway.query.waiting import STARTING, Waiting
 from controlplane.gateway.texts.holding import HoldingVersions
 from controlplane.gateway.tracing.watched import Traces, Watched
-from controlplane.http_errors import error_body, request_id, status_of
+from controlplane.http_errors import (
+    CLIENT_GONE,
+    CLIENT_GONE_STATUS,
+    error_body,
+    request_id,
+    status_of,
+)
 from planner.batching.deadline_queue import GREEDY_SLACK
 from planner.batching.refusal_order import ClientShares, Standing
 from planner.eviction.query_rates import QueryRates
@@ -67,9 +74,6 @@ bodies are read. Where none is refused, the look would be in vain."""
 VAIN_LOOKS = 64
 """So many in a row that found no refusal end that sooner. A look takes as long as all else that is
 done for a short query, and what it spares where it finds one is about ten times that."""
-
-GONE_S = 0.02
-"""So long after a client has gone all in flight are gone through, for all that have since."""
 FREE_MS = 20.0
 """For so long it is not looked anew which worker is free first: there may be a thousand."""
 
@@ -91,34 +95,6 @@ class Loader(Protocol):
             A future that ends when the variant is ready, for queries to come as soon as the load
             has begun; or with the ``ModellessError`` that prevented it.
         """
-
-
-class Counting:
-    """Takes the answer of a query, counts it for its client, and passes it on."""
-
-    __slots__ = ("counters", "respond")
-
-    def __init__(self, counters: ClientCounters, respond: Respond) -> None:
-        self.counters = counters
-        self.respond = respond
-
-    def __call__(self, status: int, body: bytes, headers: bytes) -> None:
-        self.counters.ended(answered=status == 200)
-        self.respond(status, body, headers)
-
-
-def innermost(respond: Respond) -> Respond:
-    """Where an answer goes in the end."""
-    while isinstance(respond, Counting | Watched):
-        respond = respond.respond
-    return respond
-
-
-class Leaving(Protocol):
-    """A query in flight whose client may go."""
-
-    def left_by(self, gone: Container[Respond]) -> None:
-        """Let go of it if its answer was to go to one of these."""
 
 
 class QueryContext:
@@ -190,8 +166,7 @@ class QueryContext:
         self.load = loader
         self.clock_ms = clock_ms
         self.guard = DeadlineGuard(clock_ms, self.catch_up)
-        self._gone: set[Respond] = set()
-        """Where answers were to go to clients that have gone since a moment ago."""
+        self.departures = Departures(clock_ms, lambda: cast(Iterable[Leaving], self.guard))
         self._ids: dict[tuple[str, str], int] = {}
         self.demand = Demand(self.snapshot_for)
         self._pressed_until_ms = -inf
@@ -334,23 +309,22 @@ class QueryContext:
             return respond
         return Counting(counters, respond)
 
-    def client_gone(self, respond: Respond) -> None:
-        """A client has gone that waited for an answer: its query is withdrawn.
+    def gave_up(self, respond: Respond, left_ms: float, query: Query | None) -> None:
+        """A query has ended because its client has gone.
 
         Args:
-            respond: where the answer was to go.
+            respond: where its answer was to go, as ``enter`` gave it.
+            left_ms: when the client went, by ``clock_ms``.
+            query: what it asked for; None where that is not known.
         """
-        if not self._gone:
-            asyncio.get_running_loop().call_later(GONE_S, self._withdraw)
-        self._gone.add(innermost(respond))
-
-    def _withdraw(self) -> None:
-        gone, self._gone = self._gone, set()
-        for query in self.guard:
-            try:
-                cast(Leaving, query).left_by(gone)
-            except Exception:
-                log.exception("a query could not be withdrawn")
+        counters = self.counters.task("" if query is None else query.task)
+        if query is None:
+            counters.failed(CLIENT_GONE)
+        else:
+            counters.gave_up(left_ms - query.received_ms, query.latency_ms)
+            if isinstance(respond, Watched):
+                respond.task = query.task
+        respond(CLIENT_GONE_STATUS, GONE_BODY, b"")
 
     def refused_unread(self, client: Client) -> None:
         """A client's query was refused before ``enter``: its body is too long, or wrong."""
@@ -456,12 +430,12 @@ class QueryContext:
         if now_ms is None:
             now_ms = self.clock_ms()
         self._pressed_until_ms, self._vain_looks = now_ms + PRESSED_MS, 0
-        wait_s = 0.0
+        wait_ms = 0
         if wording.waits:
             self._short_until_ms = self._pressed_until_ms
-            wait_s = self.advice.wait_ms(self._least_queue_ms(task, now_ms), now_ms) / 1e3
+            wait_ms = self.advice.wait_ms(self._least_queue_ms(task, now_ms), now_ms)
         self.counters.task(task).failed(wording.code)
-        body, headers = wording.written(id_, wait_s)
+        body, headers = wording.written(id_, wait_ms)
         respond(wording.status, body, JSON + headers)
 
     def _least_queue_ms(self, task: str, now_ms: float) -> float:

@@ -8,6 +8,7 @@ parsed here and becomes an ``InFlight``, which selects, sends, retries and answe
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from math import inf
 from random import getrandbits
@@ -15,6 +16,7 @@ from typing import Any, TypeVar
 
 from controlplane.gateway.overload.repeated_refusals import outline_of, outline_of_inference
 from controlplane.gateway.protection.body_reader import LONG_BYTES, UNUSUAL_BYTES
+from controlplane.gateway.query.departures import Unread
 from controlplane.gateway.query.early_refusals import (
     Asking,
     EarlyRefusals,
@@ -41,6 +43,8 @@ CROWDED = MAX_IN_FLIGHT // 2
 """From here on a task may have no more queries in flight than there is room left for others."""
 
 Flight = TypeVar("Flight", bound=InFlight)
+AskedFor = Callable[[], Query | None]
+"""Says what a query asks for, about, before its body is read; None where that is not known."""
 Share = Callable[[ParsedQuery, Respond, bytes | None], bool]
 """Takes what ``QueryPath.start`` takes."""
 
@@ -203,27 +207,18 @@ class QueryPath(EarlyRefusals):
         elsewhere: LongBody | AskedInText,
     ) -> None:
         """Have another process read a body, unless it would be refused for want of time now."""
-        # Not the error itself, which leads back to here.
-        refused = partial(self._refused_unread, _query_of(elsewhere), asking)
-        if not (asking.unseen and refused()):
+        asked = _query_of(elsewhere)  # not the error itself, which leads back to here
+        if not (asking.unseen and self._refused_unread(asked, asking)):
             texts = isinstance(elsewhere, AskedInText)
-            self._read_elsewhere(body, said, asking, texts=texts, refused=refused)
+            self._read_elsewhere(body, said, asking, texts=texts, asked=asked)
 
-    def _refused_unread(self, asked: Callable[[], Query] | None, asking: Asking) -> bool:
-        """Answer a query that would be refused for want of time now, before its texts are read.
-
-        Args:
-            asked: what is asked for, about (``AskedInText.query``); None: that is not known.
-
-        Returns:
-            Whether it was answered.
-        """
-        if asked is None:
+    def _refused_unread(self, asked: AskedFor, asking: Asking) -> bool:
+        """Answer a query that would be refused for want of time now, before its texts are read;
+        return whether it was."""
+        query = asked()
+        if query is None:
             return False
-        try:
-            query = asked()._replace(client=asking.client)
-        except ModellessError:
-            return False  # what is wrong is found when it is read
+        query = query._replace(client=asking.client)
         return self.turn_away(query, asking.respond, asking.given_id, asking.told_ms)
 
     async def read_texts(self, body: bytes | bytearray, received_ms: float) -> Query:
@@ -272,20 +267,20 @@ class QueryPath(EarlyRefusals):
             "draw": getrandbits(32),
         }  # fmt: skip
 
-        def refused() -> bool:
+        def asked() -> Query | None:
             try:
                 parse_v2(body, task, pinned, self.tasks, received_ms, fields["draw"])
             except AskedInText as found:
-                return self._refused_unread(found.query, asking)
+                return _query_of(found)()
             except ModellessError:
                 pass  # what is wrong is found when it is read
-            return False
+            return None
 
         try:
-            if unseen and refused():
+            if unseen and self._refused_unread(asked, asking):
                 return
             self._read_elsewhere(
-                body, fields, asking, texts=True, answered_as=answered_as, refused=refused
+                body, fields, asking, texts=True, answered_as=answered_as, asked=asked
             )
         except Exception as error:
             self.fail(error, respond, given_id=given_id)
@@ -312,19 +307,30 @@ class QueryPath(EarlyRefusals):
         *,
         texts: bool = False,
         answered_as: Callable[[ParsedQuery], ParsedQuery] | None = None,
-        refused: Callable[[], bool] | None = None,
+        asked: AskedFor = lambda: None,
     ) -> None:
-        """Have a long body, or one of texts, read by the process that does.
-
-        Args:
-            refused: whether it was refused for want of time, before it was read.
-        """
+        """Have a long body, or one of texts, read by the process that does."""
         respond, given_id = asking.respond, asking.given_id
         reader = self.text_reader if texts else self.reader
         if reader is None:
             raise InvalidInput("texts are not read here")
+        unread, others = Unread(respond), self.departures.others
+
+        def is_over() -> bool:
+            """Whether it need not be read any more, once it has waited for its turn."""
+            if unread.left_ms is not None:
+                self.gave_up(respond, unread.left_ms, asked())
+            elif not self._refused_unread(asked, asking):
+                return False
+            others.discard(unread)
+            return True
 
         def done(found: ParsedQuery | ModellessError) -> None:
+            others.discard(unread)
+            if unread.left_ms is not None:
+                query = found.query if isinstance(found, ParsedQuery) else asked()
+                self.gave_up(respond, unread.left_ms, query)
+                return
             if isinstance(found, AskedInText) and not texts:  # it was too long to be looked at here
                 self._read_elsewhere(body, fields, asking, texts=True)
                 return
@@ -337,7 +343,8 @@ class QueryPath(EarlyRefusals):
             except Exception as error:
                 self.fail(error, respond, given_id=given_id)
 
-        reader.read(body, fields, self.tasks, done, asking.client, refused)
+        others.add(unread)
+        reader.read(body, fields, self.tasks, done, asking.client, is_over)
 
     def start(self, parsed: ParsedQuery, respond: Respond, given_id: bytes | None = None) -> None:
         """Take responsibility for a query: ``respond`` is called exactly once from now on."""
@@ -391,9 +398,16 @@ class QueryPath(EarlyRefusals):
         return None
 
 
-def _query_of(elsewhere: Exception) -> Callable[[], Query] | None:
+def _query_of(elsewhere: Exception) -> AskedFor:
     """What a query asks for that is read elsewhere, where that is known before."""
-    return elsewhere.query if isinstance(elsewhere, AskedInText) else None
+    asked = elsewhere.query if isinstance(elsewhere, AskedInText) else None
+
+    def query() -> Query | None:
+        with suppress(ModellessError):  # what is wrong is found when it is read
+            return None if asked is None else asked()
+        return None
+
+    return query
 
 
 def _unless_done(

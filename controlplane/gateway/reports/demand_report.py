@@ -156,6 +156,8 @@ class DemandReport:
                 - task.infeasible_answered,
                 "infeasible_answered": task.infeasible_answered,
                 "errors": task.errors_by_fault(),
+                "gave_up_ms": task.gave_up_ms,
+                "gave_up_of_ms": task.gave_up_of_ms,
             }
             for name, task in self._path.counters.tasks.items()
         }

@@ -109,6 +109,16 @@ class GatewayCollector(Collector):
             "Queries answered by best effort that no variant could have met",
             labels=["task"],
         )
+        waited = CounterMetricFamily(
+            "modelless_gave_up_seconds",
+            "How long clients waited that went before their answers",
+            labels=["task"],
+        )
+        allowed = CounterMetricFamily(
+            "modelless_gave_up_slo_seconds",
+            "How much time the queries of these clients had",
+            labels=["task"],
+        )
         retries = CounterMetricFamily(
             "modelless_retries", "Second attempts at another worker", labels=["reason"]
         )
@@ -122,13 +132,16 @@ class GatewayCollector(Collector):
                 cost.add_metric([task, variant], c.cost_usd)
             infeasible.add_metric([task], counters.infeasible_answered)
             blocked.add_metric([task], counters.blocked)
+            waited.add_metric([task], counters.gave_up_ms / 1000)
+            allowed.add_metric([task], counters.gave_up_of_ms / 1000)
             for code, count in counters.errors.items():
                 errors.add_metric([task, code], count)
             for reason, count in counters.choices.items():
                 choices.add_metric([task, reason], count)
         for reason, count in list(self._counters.retries.items()):
             retries.add_metric([reason], count)
-        yield from (queries, errors, rows, queue, run, cost, choices, blocked, infeasible, retries)
+        yield from (queries, errors, rows, queue, run, cost, choices, blocked, infeasible)
+        yield from (waited, allowed, retries)
         spans = CounterMetricFamily(
             "modelless_trace_spans",
             "Spans of traces, by what became of them: sent or dropped",

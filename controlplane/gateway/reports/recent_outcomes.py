@@ -16,6 +16,10 @@ class Counted(TypedDict):
     infeasible_answered: NotRequired[int]
     """By best effort, where no variant could do what was asked; not among those missed."""
     errors: dict[str, int]
+    gave_up_ms: NotRequired[float]
+    """How long clients waited, in all, that went before their answers, ..."""
+    gave_up_of_ms: NotRequired[float]
+    """... and how much time their queries had."""
 
 
 class RecentOutcomes:
@@ -67,4 +71,6 @@ def difference(now: Counted, before: Counted | None) -> Counted:
             for code, count in now["errors"].items()
             if (more := count - errors.get(code, 0))
         },
+        "gave_up_ms": now.get("gave_up_ms", 0.0) - before.get("gave_up_ms", 0.0),
+        "gave_up_of_ms": now.get("gave_up_of_ms", 0.0) - before.get("gave_up_of_ms", 0.0),
     }

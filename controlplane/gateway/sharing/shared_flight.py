@@ -5,10 +5,10 @@ deadline, keeps its own deadline and its own guard, and is run itself where the 
 want of time or of a worker. The one that runs does not know how many wait.
 """
 
-from collections.abc import Container
 from typing import Protocol
 
 from controlplane.gateway.query.deadline_guard import GRACE_MS
+from controlplane.gateway.query.departures import Gone, innermost
 from controlplane.gateway.query.in_flight import InFlight
 from controlplane.gateway.query.parsing import ParsedQuery
 from controlplane.gateway.query.query_context import QueryContext, Respond
@@ -30,7 +30,9 @@ class Ended(Protocol):
 class SharedFlight(InFlight):
     """A query of a task whose answers are shared, between its first byte and its answer."""
 
-    __slots__ = ("joined", "key", "lookup_ms", "revision", "shares")
+    __slots__ = (
+        "asked_by", "joined", "key", "left_ms", "lookup_ms", "revision", "shares", "waits_for",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -49,12 +51,17 @@ class SharedFlight(InFlight):
         """
         super().__init__(path, parsed, respond, given_id)
         self.shares = shares
+        self.asked_by = innermost(respond)
+        self.left_ms: float | None = None
+        """When the client went that had asked for the run; None while it waits."""
         self.key = key
         self.lookup_ms = lookup_ms
         self.revision = -1
         """The catalog's revision when it began to run; -1: it does not run."""
-        self.joined: list[SharedFlight] = []
-        """Queries that wait for its answer."""
+        self.joined: dict[SharedFlight, None] = {}
+        """Queries that wait for its answer, in the order in which they came."""
+        self.waits_for: SharedFlight | None = None
+        """The query whose answer it waits for."""
 
     def run(self, query: Query) -> None:
         """Choose and send, as any other query."""
@@ -67,14 +74,29 @@ class SharedFlight(InFlight):
         grace_ms = GRACE_MS if at_most and query.best_effort else 0.0
         return query.received_ms + query.latency_ms + grace_ms
 
+    def join(self, run: "SharedFlight") -> None:
+        """Wait for the answer of another query."""
+        self.waits_for = run
+        run.joined[self] = None
+
     def answer_joined(self, body: bytes, headers: bytes) -> None:
         """Answer with what another one's run has given."""
         self.done = True
         self.path.counters.in_flight -= 1
         self._release()(200, body, headers)
 
-    def left_by(self, gone: Container[Respond]) -> None:
-        """Go on: others may wait for its answer, or ask for the same while it is kept."""
+    def left_by(self, gone: Gone) -> None:
+        """End a query that waits for another's answer. One that runs goes on, as others may wait
+        for its answer, or ask for the same while it is kept; only then it ends as left."""
+        left_ms = gone.get(self.asked_by)
+        if self.done or left_ms is None or self.left_ms is not None:
+            return
+        if self.revision >= 0:
+            self.left_ms = left_ms
+            return
+        if self.waits_for is not None:
+            self.waits_for.joined.pop(self, None)
+        self.let_go(left_ms)
 
     def _load_first(self, candidate: Candidate, worker: WorkerView, query: Query) -> None:
         self.candidate = candidate  # known from now on, for those who would wait for it
@@ -82,12 +104,18 @@ class SharedFlight(InFlight):
 
     def _answer(self, reply: Reply, now_ms: float) -> None:
         self.shares.answered(self, reply, now_ms)
-        super()._answer(reply, now_ms)
+        if self.left_ms is not None:
+            self.let_go(self.left_ms)
+        else:
+            super()._answer(reply, now_ms)
 
     def fail(self, error: Exception) -> None:
         if self.done:
             return
-        super().fail(error)
+        if self.left_ms is not None:
+            self.let_go(self.left_ms)
+        else:
+            super().fail(error)
         self.shares.failed(self, error)
 
 

@@ -215,8 +215,9 @@ class Shares:
                 and may_get(query, candidate)
                 and self._accurate_enough(candidate, query, now_ms)
             ):
-                run.joined.append(flight)
+                flight.join(run)
                 return
+        flight.waits_for = None
         if len(runs) < MOST_RUNS:
             self._running[place] = [*runs, flight]
         flight.respond = partial(_respond_missed, flight.respond)
@@ -249,7 +250,7 @@ class Shares:
             self._running[place] = left
         else:
             self._running.pop(place, None)
-        waiting, run.joined = run.joined, []
+        waiting, run.joined = run.joined, {}
         if waiting:
             idle = not self._due
             self._due.extend((flight, run, ending) for flight in waiting)

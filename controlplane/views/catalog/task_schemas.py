@@ -196,7 +196,8 @@ class TaskSchema(Schema):
     outputs: list[TensorSchema]
     labels: list[str] = Field(description="Classes of the first output; empty when it has none.")
     metric: str = Field(
-        description="How accuracy is counted: top1, top5, within:T, r2, cosine or nearest.",
+        description="How accuracy is counted: top1, top5, balanced, f1, within:T, r2, cosine or"
+        " nearest.",
         examples=["top1"],
     )
     accuracy_means: str = Field(
@@ -214,6 +215,11 @@ class TaskSchema(Schema):
         "",
         description="Why queries that name neither a variant nor an accuracy are refused: no "
         "version is live, or none is as accurate as `slo` asks for; empty where they are answered.",
+    )
+    contradicted: list[str] = Field(
+        default_factory=list,
+        description="Variants of which clients say something else than was measured: "
+        "`said_accuracy` of each has it.",
     )
     sharing: SharingSchema | None = Field(
         None, description="How equal queries share answers; null: every query is run."

@@ -120,7 +120,13 @@ class OnDevice(Schema):
     best_batch_size: int
     max_batch_size: int
     price_usd_per_1k: float | None = Field(
-        description="Reservation price per 1,000 queries; null when the device has no price here."
+        description="Reservation price per 1,000 queries, by the profile; null when the device has "
+        "no price here."
+    )
+    live_price_usd_per_1k: float | None = Field(
+        None,
+        description="The same by what one row takes now, which a ceiling of cost is compared with "
+        "once enough batches have run; null before any ran.",
     )
     energy_j: float | None = Field(
         None, description="Joules of one row, idle draw included; null where not measured."

@@ -121,6 +121,7 @@ def _on_device(
         best_batch_size=best.batch_size,
         max_batch_size=profile.points[-1].batch_size,
         price_usd_per_1k=None if kind is None else reservation_price(profile, kind),
+        live_price_usd_per_1k=None,
         energy_j=first.energy_j,
         memory_mib=counted_mib(profile, kind),
         load_s=profile.load_s,

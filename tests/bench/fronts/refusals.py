@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from shutil import which
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -47,6 +47,8 @@ class Asking(NamedTuple):
     headers: bytes = b""
     numbered: bool = False
     """Whether each query has a header of its own, so that its head is not known."""
+    v2: str = ""
+    """By a path that names the task: with its numbers as JSON or as bytes."""
     anew: bool = False
     """Whether each query has a connection of its own."""
     alone: bool = False
@@ -59,6 +61,8 @@ ASKED = (
     Asking("the same, a connection for each", "standing", anew=True),
     Asking("given again, with headers that an answer is made by", "standing",
            b"x-request-id: mine\r\n"),
+    Asking("given again, at once, of a path that names the task", "standing", v2="JSON"),
+    Asking("the same, with numbers as bytes", "standing", v2="bytes"),
     Asking("given again, behind a head that is parsed", "standing", numbered=True),
     Asking("given again, by headers", "standing",
            b'x-modelless-task: %s\r\nx-modelless-slo: {"latency_ms": 30}\r\n'),
@@ -72,13 +76,26 @@ ASKED = (
 
 
 def request(asking: Asking, task: str, number: int) -> bytes:
-    inputs = [[(at * 7 % 1_000 + number % 10) / 1_000 for at in range(WIDTH)]]
-    asked = {"task": task, "inputs": inputs, "slo": {"latency_ms": LATENCY_MS}}
-    body = json.dumps(asked).encode()
+    row = [(at * 7 % 1_000 + number % 10) / 1_000 for at in range(WIDTH)]
     headers = asking.headers % task.encode() if b"%s" in asking.headers else asking.headers
+    path = f"/v2/models/{task}/infer".encode() if asking.v2 else b"/v1/query"
+    asked: dict[str, Any]
+    if asking.v2:
+        raw = np.array(row, "<f4").tobytes() if asking.v2 == "bytes" else b""
+        values: dict[str, Any] = (
+            {"parameters": {"binary_data_size": len(raw)}} if raw else {"data": row}
+        )
+        entry = {"name": "x", "shape": [1, WIDTH], "datatype": "FP32", **values}
+        asked = {"inputs": [entry], "parameters": {"latency_slo_ms": LATENCY_MS}}
+        body = json.dumps(asked).encode()
+        headers += b"inference-header-content-length: %d\r\n" % len(body) if raw else b""
+        body += raw
+    else:
+        asked = {"task": task, "inputs": [row], "slo": {"latency_ms": LATENCY_MS}}
+        body = json.dumps(asked).encode()
     if asking.numbered:
         headers += b"x-number: %d\r\n" % number
-    head = b"POST /v1/query HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+    head = b"POST %s HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n" % path
     return head + headers + b"content-length: %d\r\n\r\n%s" % (len(body), body)
 
 

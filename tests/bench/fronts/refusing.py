@@ -125,9 +125,8 @@ class Scripted:
         """As ``WorkerSession.catch_up``."""
 
     def _end_refusals(self) -> None:
-        kept = self.path.repeated._kept
-        for outline, found in kept.items():
-            kept[outline] = found._replace(holds=found.holds._replace(until_ms=self.clock.now_ms))
+        for found in self.path.repeated._kept.values():
+            found.holds.until_ms = self.clock.now_ms
 
     def told_from_ms(self) -> float:
         """From when clients count how long they are to wait."""

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from variants.checks.open_axis import fix_axis
-from workers.runtimes.onnx_arena import ARENA
+from workers.runtimes.sharing.arena import ARENA
 
 WIDTH, HEADS, LAYERS, VOCABULARY = 384, 6, 6, 8_000
 LENGTHS, ROWS = (16, 64, 256), (1, 8)

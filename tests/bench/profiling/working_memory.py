@@ -29,8 +29,8 @@ from profiler.sandbox.measure import resident_mib
 from tests.bench.machine import describe
 from variants.catalog.sql import open_catalog
 from variants.working_memory import shared_mib
-from workers.runtimes.onnx_arena import ARENA
 from workers.runtimes.registry import make_runtime
+from workers.runtimes.sharing.arena import ARENA
 
 WAYS = ("each", "one")
 

@@ -44,6 +44,15 @@ def test_classes_are_named_from_a_list_and_from_a_file(
     assert taken.out == "digits: its classes have no names\n"
 
 
+@pytest.mark.parametrize("given", ["97", "97%", "-0.1", "nan", "all"])
+def test_an_accuracy_that_is_no_share_is_told_how_one_is_written(
+    gateway: Gateway, shell: Shell, given: str
+) -> None:
+    wrong = shell("tasks", "set", "digits", "--accuracy", given, url=gateway.url)
+    said = f"must be from 0 to 1, such as 0.97 for 97 %, or 'any', not '{given}'"
+    assert (wrong.code, wrong.out, wrong.err) == (2, "", f"error: --accuracy {said}\n")
+
+
 def test_defaults_are_changed_one_by_one(gateway: Gateway, shell: Shell) -> None:
     done = shell(
         "tasks", "set", "digits", "--latency-ms", "50", "--accuracy", "0.9", url=gateway.url
@@ -86,7 +95,10 @@ def test_how_pictures_are_read_is_changed_and_shown(gateway: Gateway, shell: She
         (("--image-std", "0"), "the image std of task 'digits' is a divisor, and may not be 0"),
         (("--image-mean", "1,2"), "--image-mean has one number, or one for each of three channels"),
         ((), "nothing is to be changed"),
-        (("--accuracy", "much"), "--accuracy must be a number or 'any', not 'much'"),
+        (
+            ("--accuracy", "much"),
+            "--accuracy must be from 0 to 1, such as 0.97 for 97 %, or 'any', not 'much'",
+        ),
         (("--cost", "nan"), "--cost must be a number or 'any', not 'nan'"),
         (("--cost", "1_0"), "--cost must be a number or 'any', not '1_0'"),
         (("--accuracy", "97"), "accuracy"),

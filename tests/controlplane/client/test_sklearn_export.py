@@ -8,16 +8,21 @@ import onnxruntime
 import pytest
 from numpy.typing import NDArray
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.cluster import KMeans
+from sklearn.cluster import DBSCAN, KMeans
 from sklearn.dummy import DummyClassifier
-from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+from sklearn.ensemble import (
+    HistGradientBoostingClassifier,
+    IsolationForest,
+    RandomForestClassifier,
+)
 from sklearn.linear_model import LogisticRegression, Perceptron, RidgeClassifier
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.naive_bayes import GaussianNB
-from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neighbors import KNeighborsClassifier, LocalOutlierFactor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import SVC, LinearSVC
+from sklearn.svm import SVC, LinearSVC, OneClassSVM
 
 from controlplane.building.types import RegistrationLimits, RegistrationRequest
 from controlplane.client import Exported, ExportError, export
@@ -143,7 +148,14 @@ def test_names_are_as_they_were_given(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("model", "classes", "rows", "sentence"),
     [
-        (KMeans(2, n_init=1), CLASSES, ROWS, "KMeans is no classifier, no regressor and no tr"),
+        (KMeans(2, n_init=1), CLASSES, ROWS, "KMeans is no classifier; one that gives the same cl"),
+        (DBSCAN(), CLASSES, ROWS, "DBSCAN is no classifier, no regressor and no transformer"),
+        (
+            HistGradientBoostingClassifier(max_iter=2, categorical_features=[3]),
+            CLASSES,
+            np.hstack([ROWS[:, :3], CLASSES[:, None]]),
+            "the categorical_features of HistGradientBoostingClassifier have no ONNX form",
+        ),
         (LogisticRegression(), None, ROWS, "LogisticRegression does not answer the example inputs"),
         (GaussianNB(), CLASSES, ROWS[:, :3], "GaussianNB does not answer the example"),
         (GaussianNB(), CLASSES, ROWS[0], r"example_inputs have shape \(4,\); give"),
@@ -159,7 +171,7 @@ def test_names_are_as_they_were_given(tmp_path: Path) -> None:
             MultiOutputClassifier(GaussianNB()),
             np.stack([CLASSES, CLASSES], 1),
             ROWS,
-            "MultiOutputClassifier predicts several classes for each row; one is needed",
+            "MultiOutputClassifier of several labels has no ONNX form; OneVsRestClassifier, which",
         ),
         (DummyClassifier(), np.zeros(120), ROWS, "DummyClassifier knows one class only"),
     ],
@@ -173,6 +185,43 @@ def test_what_is_no_fitted_classifier_is_refused(
     with pytest.raises(ExportError, match=sentence):
         export(model, rows, tmp_path / "m.onnx")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "detector",
+    [
+        IsolationForest(n_estimators=10, random_state=0),
+        make_pipeline(StandardScaler(), OneClassSVM(nu=0.1)),
+        LocalOutlierFactor(novelty=True),
+    ],
+    ids=lambda one: type(one).__name__,
+)
+def test_an_outlier_detector_is_a_classifier(tmp_path: Path, detector: Any) -> None:
+    detector.fit(ROWS)
+    exported = export(detector, ROWS, tmp_path / "outliers.onnx")
+    assert (exported.labels, exported.different_rows) == (("-1", "1"), 0)
+    scores = answers(exported.path, ROWS)
+    best = np.array([-1, 1])[scores.argmax(axis=1)]
+    assert (best == detector.predict(ROWS)).mean() > 0.99
+    wanted = detector.decision_function(ROWS)
+    np.testing.assert_allclose(scores, np.stack([-wanted, wanted], axis=1), atol=1e-3)
+
+
+def test_clusters_are_those_of_a_classifier_by_their_centres(tmp_path: Path) -> None:
+    """What the refusal of a clusterer says."""
+    clusters = KMeans(3, n_init=1, random_state=0).fit(ROWS)
+    classifier = KNeighborsClassifier(1).fit(clusters.cluster_centers_, range(3))
+    exported = export(classifier, ROWS, tmp_path / "clusters.onnx")
+    assert (answers(exported.path, ROWS).argmax(axis=1) == clusters.labels_).all()
+
+
+def test_several_labels_for_a_row_are_numbers(tmp_path: Path) -> None:
+    labels = np.stack([CLASSES == 0, CLASSES > 1], axis=1).astype(int)
+    model = OneVsRestClassifier(LogisticRegression()).fit(ROWS, labels)
+    exported = export(model, ROWS, tmp_path / "tags.onnx")
+    assert [(one.name, one.shape) for one in exported.outputs] == [("values", (2,))]
+    found = answers(exported.path, ROWS)
+    np.testing.assert_allclose(found, model.predict_proba(ROWS), atol=1e-4)
 
 
 def test_numbers_too_large_for_float32_are_refused(tmp_path: Path) -> None:

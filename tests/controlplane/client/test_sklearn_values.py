@@ -117,7 +117,7 @@ def test_a_transformer_gives_its_vectors(tmp_path: Path, model: Any, width: int)
 @pytest.mark.parametrize(
     ("model", "targets", "rows", "sentence"),
     [
-        (KMeans(2, n_init=1), TARGETS, ROWS, "KMeans is no classifier, no regressor and no tr"),
+        (KMeans(2, n_init=1), TARGETS, ROWS, "KMeans is no classifier; one that gives the same cl"),
         (Ridge(), None, ROWS, "Ridge does not answer the example inputs: This Ridge instance is"),
         (PCA(2), TARGETS, ROWS[:, :3], "PCA does not answer the example inputs: X has 3 features"),
         (DummyRegressor(), TARGETS, ROWS, "DummyRegressor has no ONNX form: Unable to"),

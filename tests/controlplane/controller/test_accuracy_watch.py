@@ -96,6 +96,17 @@ def test_differences_are_taken_by_gateway() -> None:
     assert it.watch.counted == {key("a"): Finding(10 / 60, 60)}
 
 
+@pytest.mark.parametrize("metric", ["balanced", "f1"])
+async def test_a_share_of_rows_contradicts_no_accuracy_in_which_each_class_counts_alike(
+    metric: str,
+) -> None:
+    it = Loop("all")
+    it.known = replace(CATALOG, tasks=(replace(task(), metric=metric),))
+    assert not it.hears(right=20, wrong=30)
+    assert (it.watch.counted, it.watch.contradicted) == ({}, {})
+    assert await it.events() == []
+
+
 def test_all_buckets_of_a_task_are_meant_by_the_name_that_clients_ask() -> None:
     it = Loop("reviews")
     bucket = LengthBucket(of=TaskName("reviews"), length=16, axes=())

@@ -1,12 +1,15 @@
 """What the names of columns mean is there for everybody: by touch and by keyboard too."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.controlplane.builders import worker
 from tests.controlplane.dashboard.driven import Driven
-from tests.controlplane.dashboard.served import Page
+from tests.controlplane.dashboard.served import FP32, INT8, Page
 from tests.controlplane.dashboard.test_narrow import fill
+from variants.types import ReplicaState
 
 pytestmark = pytest.mark.slow
 
@@ -77,5 +80,20 @@ def test_why_a_worker_is_warned_of_stands_beneath_it(page: Page, tmp_path: Path)
             ".map(one => one.textContent)"
         )
         assert notes[0] == "it is slow"
-        assert notes[1].startswith("digits/mlp: it crashed; since ")
+        assert notes[1].startswith("quarantined digits/mlp: it crashed; since ")
         assert notes[1].endswith("modelless quarantine lift digits mlp")
+
+
+def test_what_is_said_of_a_variant_that_is_not_ready_is_said_once(
+    page: Page, tmp_path: Path
+) -> None:
+    page.plan()
+    status = worker("w1", INT8, FP32)
+    failed = replace(status.replicas[0], state=ReplicaState.QUARANTINED, message="it crashed")
+    page.live.statuses = [replace(status, replicas=(failed, status.replicas[1]))]
+    with Driven(tmp_path) as tab:
+        tab.open(page.url)
+        tab.wait_for("$('workers').querySelector('.note') && true")
+        shown = tab.value("$('workers').innerText")
+    assert shown.count(INT8) == shown.count("quarantined") == shown.count("it crashed") == 1
+    assert FP32 in shown

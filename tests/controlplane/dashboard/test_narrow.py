@@ -1,4 +1,4 @@
-"""The page on a phone and in a small window: nothing is cut off without a sign of it."""
+"""The page on a phone, in a small window and on a wall: nothing is cut off without a sign of it."""
 
 import time
 from dataclasses import replace
@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from controlplane.views.history import slot_of
+from controlplane.views.service_status import slo_report
 from tests.controlplane.builders import CPU, DIGITS, digest, variant
 from tests.controlplane.dashboard.driven import Driven
 from tests.controlplane.dashboard.served import Page
@@ -23,6 +25,10 @@ from variants.types import (
 
 pytestmark = pytest.mark.slow
 
+SAMPLE = {
+    "met": 30, "missed": 4, "infeasible_answered": 0, "errors": {"OVERLOADED": 6},
+    "latencies": [[1.0, 2.0, 34]], "accuracy": [30.6, 34],
+}  # fmt: skip
 LONG = "its rows were judged by clients too seldom to say whether it is right as often; " * 4
 CUT_OFF = """
 [...document.querySelectorAll('main table')].filter(table => {
@@ -102,6 +108,56 @@ def test_the_row_of_the_chosen_task_is_no_wider_than_a_phone(page: Page, tmp_pat
         tab.wait_for("$('queries').querySelector('tr.here') != null")
 
         assert "queries" not in tab.value(SCROLLED)
+
+
+PLACES = """
+Object.fromEntries(['queries-part', 'history-part', 'frontier-part', 'workers-part'].map(part => {
+  const { left, top, width } = $(part).getBoundingClientRect();
+  return [part, { left, top, width }];
+}))
+"""
+
+
+def test_a_wall_has_side_by_side_what_belongs_together(page: Page, tmp_path: Path) -> None:
+    page.live.samples = [
+        {"slot": slot_of(time.time()) - back, "tasks": {"digits": SAMPLE}}
+        for back in range(20, 1, -1)
+    ]
+    with Driven(tmp_path, width=2560) as tab:
+        tab.open(page.url)
+        tab.wait_for("$('history').querySelector('svg') != null")
+        places = tab.value(PLACES)
+        assert tab.value("document.documentElement.scrollWidth") == 2560
+    for one, beside in (("queries-part", "history-part"), ("frontier-part", "workers-part")):
+        assert places[one]["top"] == places[beside]["top"]
+        assert places[one]["left"] + places[one]["width"] < places[beside]["left"]
+        assert places[one]["width"] > 1_000
+
+
+def test_numbers_of_tasks_stand_below_each_other_on_a_phone(page: Page, tmp_path: Path) -> None:
+    with Driven(tmp_path, width=390) as tab:
+        tab.open(page.url)
+        tab.wait_for("$('queries').querySelector('td[data-label]') != null")
+        lefts = tab.value(
+            "[...$('queries').querySelectorAll('td[data-label]')]"
+            ".filter(cell => cell.offsetWidth).map(cell => cell.getBoundingClientRect().left)"
+        )
+        assert tab.value("document.documentElement.scrollWidth") == 390
+    assert 1 < len(set(lefts)) <= 4
+
+
+@pytest.mark.parametrize("width", [761, 780, 901, 1180])
+def test_numbers_of_tasks_stay_within_their_card(page: Page, tmp_path: Path, width: int) -> None:
+    ended = {"met": 99_000, "missed": 1_800, "errors": {"OVERLOADED": 3_100, "SLO_INFEASIBLE": 40}}
+    told = {"seconds": 60.0, "tasks": {"digits": ended}}
+    page.live.slo = slo_report([{"counted_s": 7_200.0, "tasks": {"digits": ended}, "lately": told}])
+    with Driven(tmp_path, width=width) as tab:
+        tab.open(page.url)
+        tab.wait_for("$('queries').querySelector('tbody td') != null")
+        assert tab.value(
+            "$('queries').querySelector('table').getBoundingClientRect().right"
+            " <= $('queries').getBoundingClientRect().right + 1"
+        )
 
 
 def test_columns_of_canaries_are_apart(page: Page, tmp_path: Path) -> None:

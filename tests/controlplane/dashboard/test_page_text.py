@@ -7,6 +7,8 @@ from importlib.resources import files
 
 import pytest
 
+from controlplane.api.reading.event_kinds import EVENT_KINDS
+from controlplane.controller.events.journal import TROUBLES
 from controlplane.dashboard.pages import PAGES, light_colours, page_text, read_page
 from controlplane.plots.drawing import TONES
 
@@ -43,3 +45,19 @@ def test_the_dark_theme_has_every_colour_of_the_light_one() -> None:
     tones = {*(f"c{index}" for index in range(TONES)), "demand", "late", "rejected", "soft"}
     assert set(re.findall(r"\.([\w-]+) \{ --tone: var\(--\1\); \}", sheet)) == tones
     assert tones <= set(light_colours())
+
+
+def test_events_that_want_a_hand_are_those_of_the_log() -> None:
+    """And what the log is told otherwise: what is away."""
+    page = page_text("index.html")
+    listed = re.search(r"TROUBLES = new Set\(\s*`([^`]*)`", page)
+    assert listed
+    away = {"catalog_lost", "catalog_unwritable", "live_state_lost"}
+    assert set(listed[1].split()) == TROUBLES | away
+    assert away <= EVENT_KINDS
+
+
+def test_what_is_not_well_is_no_alert_that_is_read_out_with_every_number_that_changes() -> None:
+    page = page_text("index.html")
+    assert 'id="health" role="status"' in page
+    assert 'role="alert"' not in page

@@ -23,7 +23,7 @@ from controlplane.building.doubt import (
     too_large,
 )
 from controlplane.building.types import RegistrationResult
-from controlplane.cli.model_options import parse_labels
+from controlplane.cli.model_options.texts import parse_labels
 from controlplane.cli.registration_results import (
     FEW_ROWS,
     _asked_like,
@@ -240,6 +240,11 @@ def test_an_accuracy_on_few_rows_is_told_with_what_it_may_be() -> None:
     )
     assert few_rows(judged(1.0, FEW_ROWS), "top1") == ""
     assert few_rows([], "top1") == ""
+    [rare] = judged(0.9, 100)
+    assert few_rows([{**rare, "note": "as handed in; its rarest class has 3 rows"}], "f1") == (
+        "few rows of a class: of those that judged it-v1-onnx-fp32, its rarest class has 3 rows,"
+        " and what its accuracy is may be chance"
+    )
 
 
 def test_how_a_task_is_asked_is_said_by_the_rows_that_judged_it(tmp_path: Path) -> None:

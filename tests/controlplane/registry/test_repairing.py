@@ -3,15 +3,19 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from controlplane.building.meter import Meter
-from controlplane.building.types import RegistrationRequest
+from controlplane.building.types import RegistrationLimits, RegistrationRequest
 from controlplane.registry.damage import Damage, Stored, artifacts_of, damages
 from controlplane.registry.extension import extend
 from controlplane.registry.repairing import Repairing, repair_all
+from tests import onnx_models as models
 from tests.controlplane.registry.house import CPU, QUICK, House
+from variants.builders.onnx_fp32 import simplify
 from variants.errors import ArtifactDamaged, Conflict
+from variants.onnx_wire import without_weights
 from variants.types import Digest, Variant
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("forked_sandboxes")]
@@ -53,10 +57,24 @@ def found(house: House) -> list[Damage]:
     return list(damages(artifacts_of(house.catalog.snapshot()), house.store.sound))
 
 
-def repaired(house: House) -> list[tuple[bool, str]]:
+def wide(path: Path) -> Path:
+    """As other models of the task, with 17 MiB of weights."""
+    width, draw = 700_000, np.random.default_rng(0)
+    weights = {
+        "into": draw.random((4, width), np.float32),
+        "out": draw.random((width, 3), np.float32),
+    }
+    nodes = [
+        models.node("MatMul", ("pixels", "into"), "a"),
+        models.node("MatMul", ("a", "out"), "scores"),
+    ]
+    return models.write(path, models.model(nodes=nodes, weights=weights))
+
+
+def repaired(house: House, limits: RegistrationLimits = QUICK) -> list[tuple[bool, str]]:
     found_ = found(house)
     done = repair_all(
-        found_, house.catalog.snapshot(), house.store, limits=QUICK, scratch=house.scratch
+        found_, house.catalog.snapshot(), house.store, limits=limits, scratch=house.scratch
     )
     assert list(house.scratch.iterdir()) == []
     house.assert_nothing_runs()
@@ -115,6 +133,26 @@ def test_a_damaged_source_is_said_and_nothing_is_built_of_it(house: House) -> No
     spoil(stored(house, "fp32"))
     messages = {message for _, message in repaired(house)}
     assert any(message.startswith("its source") for message in messages)
+
+
+def test_large_files_are_rebuilt_whether_or_not_their_weights_were_aligned(tmp_path: Path) -> None:
+    """Weights of large files lie where runtimes can map them, but not in what was built before."""
+    house = House(tmp_path)
+    limits = replace(QUICK, model_mib=64)
+    house.register(path=wide(tmp_path / "tiny.onnx"), kinds=("onnx-fp32",), limits=limits)
+    assert without_weights(stored(house, "fp32").read_bytes(), "file")[1] != []
+    spoil(stored(house, "fp32"))
+    assert repaired(house, limits) == [(True, "rebuilt from its source, the same to the byte")]
+
+    simplify(stored(house, "source"), tmp_path / "before.onnx")
+    before = house.store.put(tmp_path / "before.onnx")
+    assert before != variant(house, "fp32").artifact
+    whole = spoil(house.store.place(before))
+    other = replace(variant(house, "fp32"), artifact=before)
+    damage = Damage(stored=Stored(digest=before, variants=(other,)), why="is damaged")
+    snapshot, meter = house.catalog.snapshot(), Meter(lambda _: None)
+    result = Repairing(snapshot, house.store, meter, limits, scratch=house.scratch).repair(damage)
+    assert (result.done, house.store.place(before).read_bytes()) == (True, whole)
 
 
 def test_other_bytes_than_were_measured_are_refused(house: House) -> None:

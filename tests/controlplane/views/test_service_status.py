@@ -106,10 +106,21 @@ def told(met: int, missed: int, errors: dict[str, int], beyond: int = 0) -> dict
     return {"digits": counted}
 
 
+def given_up(tasks: dict[str, Any], ms: tuple[float, float]) -> dict[str, Any]:
+    """The same with how long clients waited that went, and how much time their queries had."""
+    return {name: one | dict(zip(GAVE_UP, ms, strict=True)) for name, one in tasks.items()}
+
+
+GAVE_UP = ("gave_up_ms", "gave_up_of_ms")
+
+
 def test_a_report_adds_up_what_gateways_say() -> None:
     first = {
         "counted_s": 100.5,
-        "tasks": told(7, 1, {"DEADLINE_EXCEEDED": 1, "OVERLOADED": 3}, beyond=4),
+        "tasks": given_up(
+            told(7, 1, {"DEADLINE_EXCEEDED": 1, "OVERLOADED": 3, "CLIENT_GONE": 8}, beyond=4),
+            (1_600.0, 8_000.0),
+        ),
         "lately": {
             "seconds": 60.2,
             "tasks": told(2, 0, {"OVERLOADED": 3}),
@@ -118,7 +129,14 @@ def test_a_report_adds_up_what_gateways_say() -> None:
     }
     second = {
         "counted_s": 12.0,
-        "tasks": told(8, 0, {"NOT_FOUND": 4, "INVALID_INPUT": 1, "BLOCKED": 1, HOPELESS: 5}),
+        "tasks": given_up(
+            told(
+                8,
+                0,
+                {"NOT_FOUND": 4, "INVALID_INPUT": 1, "BLOCKED": 1, HOPELESS: 5, "CLIENT_GONE": 2},
+            ),
+            (400.0, 2_000.0),
+        ),
         "lately": {
             "seconds": 12.0,
             "tasks": told(0, 0, {"NOT_FOUND": 4, HOPELESS: 5}),
@@ -139,9 +157,13 @@ def test_a_report_adds_up_what_gateways_say() -> None:
                 "refused": 9,
                 "infeasible": 5,
                 "infeasible_answered": 4,
-                "client_errors": 5,
+                "client_errors": 15,
                 "attainment": 15 / 30,
                 "share_met": 15 / 21,
+                "gave_up": 10,
+                "share_gave_up": 0.25,
+                "gave_up_after_ms": 200.0,
+                "gave_up_slo_ms": 1_000.0,
                 "lately": {
                     "requests": 10,
                     "met": 2,
@@ -152,6 +174,10 @@ def test_a_report_adds_up_what_gateways_say() -> None:
                     "client_errors": 4,
                     "attainment": 0.2,
                     "share_met": 0.4,
+                    "gave_up": 0,
+                    "share_gave_up": 0.0,
+                    "gave_up_after_ms": None,
+                    "gave_up_slo_ms": None,
                     "refusals": {"OVERLOADED": 3, HOPELESS: 5},
                 },
             }
@@ -182,6 +208,31 @@ def test_best_effort_beyond_all_variants_stands_in_the_sentence_of_a_report() ->
     assert found.standing.sentence == (
         "100.0 % of 2 queries met their SLO in the last 60 s. "
         "41 others asked in the last 60 s for what no variant can do."
+    )
+
+
+def test_clients_that_do_not_wait_as_long_as_they_say_are_told() -> None:
+    """It says nothing against what runs, nor do a few that go."""
+    many = Outcomes(met=90, gave_up=10, gave_up_ms=2_100.0, gave_up_of_ms=10_000.0)
+    few = Outcomes(met=5, gave_up=9, gave_up_ms=9.0, gave_up_of_ms=90.0)
+    seldom = Outcomes(met=950, gave_up=50, gave_up_ms=50.0, gave_up_of_ms=50.0)
+    found = service_status({"digits": many, "few": few, "seldom": seldom}, 60.0)
+    assert found == ServiceStatus(
+        level=MET,
+        sentence="100.0 % of 1,045 queries met their SLO in the last 60 s."
+        " digits: the clients of 10 of 100 queries gave up before the answer, after 210 ms in the"
+        " mean of the 1,000 ms that they named.",
+    )
+    unread = service_status({"digits": Outcomes(gave_up=12)}, 60.0)
+    assert unread.sentence == (
+        "No query was answered in the last 60 s."
+        " digits: the clients of 12 of 12 queries gave up before the answer."
+    )
+    lately = {"seconds": 60.0, "tasks": given_up(told(0, 0, {"CLIENT_GONE": 20}), (40.0, 2_000.0))}
+    report = SloReport.of(slo_report([{"tasks": told(2, 0, {}), "lately": lately}]))
+    assert report.standing is not None
+    assert report.standing.sentence.endswith(
+        "after 2 ms in the mean of the 100 ms that they named."
     )
 
 

@@ -289,12 +289,25 @@ arrivals = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.lists(tables, min_size=3, max_size=3), arrivals, st.sampled_from((0, 4, EXACT_QUEUE)))
+leaves = st.dictionaries(st.integers(0, 59), st.integers(1, 5), max_size=8)
+"""After which query every so many-th of those that wait leaves."""
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(tables, min_size=3, max_size=3),
+    arrivals,
+    st.sampled_from((0, 4, EXACT_QUEUE)),
+    st.just({}) | leaves,
+)
 def test_with_exact_latencies_no_admitted_query_is_late(
-    found: list[LatencyTable], queries: list[tuple[int, int, int, int]], exact_queue: int
+    found: list[LatencyTable],
+    queries: list[tuple[int, int, int, int]],
+    exact_queue: int,
+    leaving: dict[int, int],
 ) -> None:
-    """Also: no batch exceeds its table, its queries are the earliest of its queue, none is lost."""
+    """Also: no batch exceeds its table, its queries are the earliest of its queue, none is lost;
+    and all of that where others leave."""
     slice_queue = DeadlineQueue(exact_queue=exact_queue)
     queues = [slice_queue.add_variant(f"task-{i % 2}", table, 0.5) for i, table in enumerate(found)]
     waiting: list[Item] = []
@@ -322,7 +335,7 @@ def test_with_exact_latencies_no_admitted_query_is_late(
                 slice_queue.finished(batch.queue, free_ms, batch.predicted_ms)
 
     admitted = 0
-    for gap_ms, index, rows, budget_ms in queries:
+    for number, (gap_ms, index, rows, budget_ms) in enumerate(queries):
         now_ms += gap_ms
         dispatch(now_ms)
         free_ms = max(free_ms, now_ms)
@@ -330,6 +343,16 @@ def test_with_exact_latencies_no_admitted_query_is_late(
         if slice_queue.admit(query, now_ms) is Verdict.ADMITTED:
             waiting.append(query)
             admitted += 1
+        if every := leaving.get(number):
+            left = set(waiting[::every])
+            assert set(slice_queue.withdraw(left.__contains__, now_ms)) == left
+            waiting[:] = [each for each in waiting if each not in left]
+            admitted -= len(left)
+            kept = totals(slice_queue)
+            scheduled = slice_queue._schedule
+            slice_queue.recount()
+            assert totals(slice_queue) == pytest.approx(kept)
+            slice_queue._schedule = scheduled
     dispatch(float("inf"))
     assert len(answered) == admitted
     assert slice_queue.count == 0

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from planner.batching.feasible_schedule import FeasibleSchedule
+from planner.batching.feasible_schedule import BLOCK, FeasibleSchedule
 from planner.batching.variant_queues import ROUNDING_MS, Entry, Item, VariantQueue
 from planner.latency_table import LatencyTable
 
@@ -161,3 +161,23 @@ def test_after_any_changes_every_query_is_in_time(
             done_ms += each.ms[size]
             in_time = in_time and done_ms <= batch[0][0] + 2 * ROUNDING_MS
         assert schedule.in_time(0.0) is in_time
+
+
+def test_a_query_that_finds_no_place_leaves_all_as_it_was() -> None:
+    """Full batches would pass their only query on, and the last two share one: all of them late.
+
+    Taken back, each batch has the first query for a moment that the next one still has.
+    """
+    own = queue(LatencyTable([(1, 10.0), (2, 12.0)]))
+    own.limit, each = 2, BLOCK // 2
+    dues_ms = [12.0 * (n + 1) for n in range(2 * each)] + [10_000.0 + n for n in range(each)]
+    for first in range(4, 2 * each - 4):  # in one block, and across two
+        rows = [1 if n in (first, first + 1) else 2 for n in range(len(dues_ms))]
+        entries = [entry(own, due_ms, n, rows[n]) for n, due_ms in enumerate(dues_ms)]
+        schedule = FeasibleSchedule((own, [one]) for one in entries)
+        late = entry(own, dues_ms[first - 1] + 6.0, 1_000, rows=2)
+        assert not schedule.insert(late, 8.0)
+        assert schedule.batches(own) == [[one] for one in entries]
+        for _ in entries:
+            schedule.take(own, 1)
+        assert schedule.batches(own) == []

@@ -11,6 +11,7 @@ from random import Random
 
 import pytest
 
+from planner.batching.protocol import Verdict
 from planner.batching.registry import BATCHING, make_queue
 from planner.batching.variant_queues import Item
 from planner.latency_table import LatencyTable
@@ -63,7 +64,7 @@ def answered(
             slice_queue.admit(item, arrives_ms)
             arrives_ms += random.expovariate(load / RUN_MS)
         if withdrawn and look_ms <= now_ms:
-            slice_queue.withdraw(lambda item, at=now_ms: _until_ms(item) < at)  # type: ignore[misc]
+            slice_queue.withdraw(lambda item, at=now_ms: _until_ms(item) < at, now_ms)  # type: ignore[misc]
             look_ms = now_ms + LOOK_MS
         slice_queue.pop_expired(now_ms)
         batch = slice_queue.next_batch(now_ms)
@@ -100,6 +101,45 @@ def test_little_is_run_for_nobody() -> None:
     assert wasted < 0.1
 
 
+def left_by(seed: int, *, variants: int, load: float, queries: int) -> tuple[int, int, int]:
+    """How many of the queries to variants with batches of up to 64 on one slice are admitted, late
+    though they were admitted, and answered while their clients wait.
+
+    Deadlines are from 10 ms to 1 s, and clients wait for 0.2 to 1.5 times as long.
+    """
+    random, slice_queue = Random(seed), make_queue("profile")
+    table = LatencyTable([(1, 4.25), (64, 20.0)])
+    queues = [slice_queue.add_variant(f"t{n}", table) for n in range(variants)]
+    free_ms = now_ms = look_ms = 0.0
+    admitted = late = useful = 0
+    for _ in range(queries):
+        now_ms += random.expovariate(load * 64 / 20.0)
+        while slice_queue.count and free_ms <= now_ms:
+            batch = slice_queue.next_batch(free_ms)
+            assert batch is not None
+            free_ms += batch.predicted_ms
+            slice_queue.finished(batch.queue, free_ms, batch.predicted_ms)
+            late += sum(free_ms > item.deadline_ms + 1e-6 for item in batch.items)
+            useful += sum(free_ms <= _until_ms(item) for item in batch.items)
+        free_ms = max(free_ms, now_ms)
+        if look_ms <= now_ms:
+            slice_queue.withdraw(lambda item, at=now_ms: _until_ms(item) < at, now_ms)  # type: ignore[misc]
+            look_ms = now_ms + LOOK_MS
+        budget_ms = 10.0 * 100.0 ** random.random()
+        item = Asked(random.choice(queues), now_ms + budget_ms, 1)
+        item.until_ms = now_ms + random.uniform(0.2, 1.5) * budget_ms
+        admitted += slice_queue.admit(item, now_ms) is Verdict.ADMITTED
+    return admitted, late, useful
+
+
+@pytest.mark.slow
+def test_nobody_who_was_admitted_is_late_because_others_leave() -> None:
+    for seed in (1, 2):
+        admitted, late, _ = left_by(seed, variants=4, load=1.5, queries=5_000)
+        assert admitted > 3_000
+        assert late == 0
+
+
 if __name__ == "__main__":
     for name in ("ALL_IMPATIENT", "HALF_PATIENT", "VARIOUS"):
         for times in (1.1, 1.5, 3.0):
@@ -110,3 +150,6 @@ if __name__ == "__main__":
                     [round(p, 2) for p in shares],
                     f"{of_capacity:.2f}",
                 )
+    for variants, times, seed in ((4, 1.5, 1), (4, 1.5, 2), (4, 3.0, 1), (4, 3.0, 2), (1, 1.5, 1)):
+        _, late, useful = left_by(seed, variants=variants, load=times, queries=8_000)
+        print(f"{variants} variants, {times} times, seed {seed}: {useful / 8_000:.3f}, {late} late")

@@ -1,10 +1,19 @@
-"""Our own policy: what it knows of the catalog before the first query."""
+"""Our own policy: what it knows of the catalog before the first query, and what it plans for."""
 
-from planner.policies.modelless import steps_of
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from planner.policies.modelless import Modelless, steps_of
+from planner.policies.registry import make
 from planner.selection.snapshot import build_snapshot
 from planner.simulate import offers_of
 from planner.simulation.fleet import Fleet
+from planner.simulation.policy import Brief
+from planner.types import Objective
 from tests.planner.builders import catalog, kind, profile, variant
+from tests.planner.simulation.builders import Asked, Model, engine_of, setting, trace
 from variants.types import Stage, TaskName
 
 
@@ -28,3 +37,33 @@ def test_the_steps_of_slo_classes_are_those_that_gateways_count_by() -> None:
         name: view.accuracies for name, view in build_snapshot(known, ()).tasks.items()
     }
     assert sorted(len(found) for found in steps.values()) == [1, 2]
+
+
+@pytest.mark.parametrize("by_replies", [False, True])
+@pytest.mark.parametrize("objective", [Objective.ACCURACY, Objective.COST])
+@pytest.mark.parametrize("in_vain", [(20.5, None), (4.0, None), (45.0, 0.95)])
+def test_who_asks_in_vain_takes_no_plan_from_others_of_the_class(
+    objective: Objective, by_replies: bool, in_vain: tuple[float, float | None]
+) -> None:
+    """A row takes 21 ms: 45 ms are enough, and what asks for 20.5 is of the same class."""
+    known = replace(
+        setting(Model(latency_ms=21.0), devices=2, objective=objective, tick_s=1.0),
+        elastic=False, by_replies=by_replies,
+    )  # fmt: skip
+    asked = [(45.0, None), in_vain]
+    rows = [Asked(2.0 + at / 40, asked[at % 2][0], floor=asked[at % 2][1]) for at in range(400)]
+    policies: list[Modelless] = []
+
+    def policy(fleet: Fleet) -> Modelless:
+        brief = Brief(setting=known, average=lambda: (), clock_s=lambda: 0.0)
+        policies.append(cast(Modelless, make("modelless")(brief, fleet)))
+        return policies[0]
+
+    _, report = engine_of(known, trace(*rows), policy)
+
+    assert (report.in_time, report.rejected) == (200, 200)
+    plan = policies[0].plan
+    assert plan is not None
+    served = {(each.latency_ms, each.accuracy) for each in plan.routes}
+    assert served == {(20.0, None)}
+    assert sum(each.qps for each in plan.routes) == pytest.approx(20.0, rel=0.2)

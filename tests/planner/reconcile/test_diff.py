@@ -238,16 +238,6 @@ def test_loads_of_less_than_some_seconds_all_begin_in_free_memory() -> None:
     assert diff(plan, [report()], mib, pace=paced(1.0, a=4.0, b=9.0)) == (load("a"), load("b"))
 
 
-def test_what_loads_take_on_a_worker_corrects_what_profiles_say() -> None:
-    plan, mib = [placement("a"), placement("b"), placement("c")], sizes(a=300, b=300, c=300)
-    slow = paced(1.0, a=4.0, b=4.0, c=4.0)
-
-    quick = replace(report(), load_pace=0.25)
-    assert diff(plan, [quick], mib, pace=slow) == (load("a"), load("b"), load("c"))
-    late = replace(report(), load_pace=2.0)
-    assert diff(plan, [late], mib, pace=slow) == (load("a"),)
-
-
 def test_a_pinned_variant_is_begun_in_free_memory_whatever_else_is() -> None:
     plan, mib = [placement("a"), placement("b")], sizes(a=300, b=300, c=300)
     loads = replica("c", memory_mib=300, state=ReplicaState.LOADING)

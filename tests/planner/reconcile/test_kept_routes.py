@@ -289,3 +289,52 @@ def test_ticks_for_accuracy_and_energy_keep_routes_as_well(objective: Objective)
     assert not tick(hair, planner).changed
     much = replace(seen(0.9 + 2 * GAINS, 1.0 - 2 * SAVES), plan=plan, corrected=True)
     assert {r.variant for r in tick(much, planner).plan.routes} == {"b"}
+
+
+def joined_by(b_ms: float, new_qps: float = 0.5) -> dict[float, tuple[set[str], float]]:
+    """By latency SLO, the variants and the rate of the plan after another class has come, and "b"
+    was found to take so long; until then a class of 100 ms had "a"."""
+    before = first()
+    known = two(b_ms=b_ms)
+    plan = replace(before.plan, version=1, epoch=1)
+    assert {(r.latency_ms, r.variant) for r in plan.routes} == {(100.0, "a")}
+    asked = [demand(4.0), demand(new_qps, latency_ms=200.0)]
+    seen_now = observation(known, report("w1", replica("a"), replica("b")), demand=asked, plan=plan)
+    made = tick(replace(seen_now, corrected=True))
+    assert made.changed
+    found: dict[float, tuple[set[str], float]] = {}
+    for each in made.plan.routes:
+        names, qps = found.get(each.latency_ms, (set(), 0.0))
+        found[each.latency_ms] = ({*names, each.variant}, qps + each.qps)
+    return found
+
+
+def test_a_class_that_comes_is_no_reason_to_divide_the_others_anew() -> None:
+    """What is quicker by a hair answers who comes, and nobody else."""
+    found = joined_by(9.5)
+    assert {latency_ms: names for latency_ms, (names, _) in found.items()} == {
+        100.0: {"a"},
+        200.0: {"b"},
+    }
+    assert [qps for _, qps in found.values()] == pytest.approx([4.0, 0.5])
+
+
+def test_what_is_quicker_by_much_answers_all_when_a_class_comes() -> None:
+    assert [names for names, _ in joined_by(2.0).values()] == [{"b"}, {"b"}]
+
+
+def test_where_workers_would_be_too_full_a_class_that_comes_has_all_divided_anew() -> None:
+    """Of 0.5 of the worker's time, 4 rows of 12 ms take 0.05 and 45 of 11.4 ms take 0.51."""
+    assert joined_by(9.5, new_qps=45.0)[100.0][0] == {"b"}
+
+
+def test_a_plan_says_nothing_of_a_division_that_only_gets_another_class() -> None:
+    before = first()
+    plan = replace(before.plan, version=1, epoch=1)
+    asked = [demand(4.0), demand(0.5, latency_ms=200.0)]
+    seen_now = observation(
+        two(b_ms=9.5), report("w1", replica("a"), replica("b")), demand=asked, plan=plan
+    )
+    made = tick(replace(seen_now, corrected=True))
+    assert not any("was divided anew" in sentence for sentence in made.plan.explanation)
+    assert any("was divided anew" in sentence for sentence in before.plan.explanation)

@@ -42,7 +42,7 @@ from dataclasses import replace
 import numpy as np
 from profiler.sandbox.measure import resident_mib
 from tests.profiler.sandbox.test_probe import spec
-from workers.runtimes.onnx_arena import ARENA
+from workers.runtimes.sharing.arena import ARENA
 from workers.runtimes.registry import make_runtime
 from pathlib import Path
 

@@ -26,6 +26,8 @@ def output(*shape: int, dtype: str = "float32") -> TensorSpec:
     [
         ("top1", "top1", LABELS, True),
         ("top5", "top5", LABELS, True),
+        ("balanced", "balanced", LABELS, False),
+        ("f1", "f1", LABELS, False),
         ("r2", "r2", TARGETS, False),
         ("cosine", "cosine", TARGETS, False),
         ("nearest", "nearest", LABELS, True),
@@ -55,7 +57,9 @@ def test_any_tolerance_is_written_so_that_it_is_read_again(number: float, unit: 
 
 @pytest.mark.parametrize("text", ["vibes", "", "TOP1", "r2:3", "top1 ", "nearest:5"])
 def test_what_is_no_metric_is_told_which_there_are(text: str) -> None:
-    with pytest.raises(InvalidInput, match=r"there is no metric .*; there are: top1, top5, within"):
+    with pytest.raises(
+        InvalidInput, match=r"there is no metric .*; there are: top1, top5, balanced"
+    ):
         parse_metric(text)
 
 

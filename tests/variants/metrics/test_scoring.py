@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from sklearn.metrics import r2_score
+from sklearn.metrics import balanced_accuracy_score, f1_score, r2_score
 from sklearn.metrics.pairwise import cosine_similarity
 from sklearn.neighbors import KNeighborsClassifier, NearestNeighbors
 
@@ -19,6 +19,7 @@ from variants.metrics.scoring import (
     agreement,
     constant,
     cosines,
+    is_of_score,
     nearest,
     r2,
     score,
@@ -59,6 +60,47 @@ def test_top5_counts_labels_among_the_five_highest() -> None:
 def test_of_five_classes_or_less_top5_is_always_right(seed: int) -> None:
     draw = np.random.default_rng(seed)
     assert top5(draw.random((8, 5)), draw.integers(0, 5, 8)) == 8
+
+
+@pytest.mark.filterwarnings("ignore:y_pred contains classes not in y_true")
+@pytest.mark.filterwarnings("ignore:A single label was found")
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=30))
+def test_where_each_class_counts_alike_it_is_as_in_scikit_learn(
+    pairs: list[tuple[int, int]],
+) -> None:
+    answers, labels = np.array(pairs).T
+    scores = np.eye(5)[answers]
+
+    found = score(parse_metric("balanced"), scores, labels).accuracy
+    assert found == pytest.approx(balanced_accuracy_score(labels, answers))
+    found = score(parse_metric("f1"), scores, labels).accuracy
+    assert found == pytest.approx(f1_score(labels, answers, average="macro"))
+
+
+@pytest.mark.parametrize("text", ["balanced", "f1"])
+@given(labels=st.lists(st.integers(0, 4), min_size=1, max_size=30))
+def test_the_best_single_class_is_what_always_saying_it_brings(
+    text: str, labels: list[int]
+) -> None:
+    truth, metric = np.array(labels), parse_metric(text)
+    each = [score(metric, np.eye(5)[np.full(len(truth), one)], truth).accuracy for one in range(5)]
+    assert constant(metric, truth) == pytest.approx(max(each))
+
+
+def test_a_class_that_is_never_found_shows_however_rare_it_is() -> None:
+    """98 of 100 rows are of one class, and all are taken for it."""
+    labels = np.array([1] * 2 + [0] * 98)
+    scores = np.eye(2)[np.zeros(100, int)]
+
+    found = {text: score(parse_metric(text), scores, labels) for text in ("top1", "balanced", "f1")}
+
+    assert found["top1"] == Scored(accuracy=0.98, rows=100)
+    rare = "its rarest class has 2 rows"
+    assert found["balanced"] == Scored(accuracy=0.5, rows=100, note=rare)
+    assert found["f1"] == Scored(accuracy=98 / 198, rows=100, note=rare)
+    none = score(parse_metric("f1"), np.eye(3)[labels], labels)
+    assert none == Scored(accuracy=1.0, rows=100, note="1 of 3 classes without a row")
+    assert [is_of_score(one) for one in (rare, none.note, "taught")] == [True, True, False]
 
 
 # -- by number -------------------------------------------------------------------------------------
@@ -205,8 +247,8 @@ def test_an_accuracy_lies_between_0_and_1(text: str, seed: int, shape: tuple[int
 @pytest.mark.parametrize(
     ("text", "same"),
     [
-        ("top1", 1.0), ("within:0.5", 0.5), ("within:11%", 0.75), ("r2", 0.25), ("cosine", 0.75),
-        ("nearest", 0.75),
+        ("top1", 1.0), ("balanced", 1.0), ("f1", 1.0), ("within:0.5", 0.5), ("within:11%", 0.75),
+        ("r2", 0.25), ("cosine", 0.75), ("nearest", 0.75),
     ],
 )  # fmt: skip
 def test_what_counts_as_the_same_answer(text: str, same: float) -> None:
@@ -227,6 +269,8 @@ def test_two_vectors_of_zeros_are_the_same() -> None:
     [
         ("top1", np.array([0, 1, 1, 1]), 0.75),
         ("top5", np.array([0, 1, 2, 3, 4, 5, 0, 1]), 7 / 8),
+        ("balanced", np.array([0, 1, 1, 1]), 0.5),
+        ("f1", np.array([0, 1, 1, 1]), 3 / 7),
         ("nearest", np.array([-9, 2**50, 2**50]), 2 / 3),
         ("r2", np.array([1.0, 2.0]), 0.0),
         ("within:1", np.array([1.0, 2.0, 3.0, 9.0, 9.5]), 0.4),

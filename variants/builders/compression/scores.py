@@ -22,7 +22,7 @@ from variants.builders.compression.graph import (
 from variants.builders.protocol import Rows
 from variants.errors import VariantNotBuilt
 from variants.metrics.metric import CLASSES, TARGETS, Judged
-from variants.metrics.scoring import agreement, score
+from variants.metrics.scoring import agreement, class_accuracy, score
 
 Arrays = NDArray[Any]
 
@@ -112,10 +112,10 @@ class Trial:
     """Whether ``truth`` are a model's own outputs, which others are to be like."""
 
     def right(self, model: Any) -> float:
-        """Accuracy of a model on the rows: of a classifier the share that it answers rightly."""
+        """Accuracy of a model on the rows: of a classifier by the classes that it answers."""
         metric, along = self.judged.metric, self.judged.along
         if metric.classifies and along is None:
-            return float((answers(model, self.rows) == self.truth).mean())
+            return class_accuracy(metric, answers(model, self.rows), self.truth)
         outputs = outputs_of(model, self.rows, self.judged)
         if self.alike:
             return agreement(metric, outputs, self.truth, along)
@@ -134,7 +134,8 @@ def trial(model: Any, rows: Rows, labels: Arrays | None, judged: Judged = CLASSE
     work = max(1, sum(multiply_adds(model).values()))
     rows, chosen = spread(rows, int(min(TRIAL_ROWS, max(32, TRIAL_WORK / work))))
     if judged.metric.classifies and judged.along is None:
-        return Trial(rows=rows, truth=answers(model, rows) if labels is None else labels[chosen])
+        truth = answers(model, rows) if labels is None else labels[chosen]
+        return Trial(rows=rows, truth=truth, judged=judged)
     if labels is None:
         own = outputs_of(model, rows, judged)
         return Trial(rows=rows, truth=own, judged=judged, alike=True)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from variants.builders.activations import Tensors, first_outputs, spread
 from variants.builders.quantisation.qdq import Quantiser
 from variants.metrics.metric import CLASSES, TOP1, Judged, Metric
-from variants.metrics.scoring import agreement, score
+from variants.metrics.scoring import agreement, class_accuracy, score
 
 UNASKED_ROWS = 64
 """The same where no floor says how good they have to be."""
@@ -89,7 +89,7 @@ class Judge:
             if answers is None:
                 return None
             right = _answers(self.outputs) if self._truth is None else self._truth
-            return float(np.mean(answers == right))
+            return 0.0 if right is None else class_accuracy(self._metric, answers, right)
         if self._truth is None:
             return agreement(self._metric, outputs, self.outputs, self._along)
         return score(self._metric, outputs, self._truth, self._along).accuracy
@@ -206,7 +206,7 @@ def describe(mixed: Mixed, skipped: Sequence[str] = (), metric: Metric = TOP1) -
         right, wanted = (f"{100 * (share or 0.0):.1f} %" for share in (mixed.right, mixed.wanted))
         said.append(
             f"right on {right} of the calibration rows, where {wanted} are asked for"
-            if metric.classifies
+            if metric.classifies and metric.counts_rows
             else f"{metric} of {right} on the calibration rows, where {wanted} is asked for"
         )
     return "; ".join(said)

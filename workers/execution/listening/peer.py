@@ -177,6 +177,7 @@ class Peer(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         self._server.peers.discard(self)
+        self._server.executor.left(self)
         self._server.follow()
         self._server.notice()
 

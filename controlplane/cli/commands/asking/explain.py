@@ -23,7 +23,7 @@ from controlplane.client.exchange import asked_about
 from controlplane.client.pictures import picture_bytes
 from planner.sentences import CHOSEN
 from variants.errors import InvalidInput
-from variants.figures import accuracy_floor, counted, figure
+from variants.figures import accuracy_floor, counted, grouped
 
 Row = Mapping[str, Any]
 
@@ -124,7 +124,7 @@ def _doubt(told: Row) -> list[tuple[str, str]]:
 
 def asked_words(told: Row) -> str:
     """What was asked for, the task's defaults filled in."""
-    said = [f"{told['task']} within {figure(told['latency_ms'], 3)} ms"]
+    said = [f"{told['task']} within {grouped(told['latency_ms'])} ms"]
     if told["accuracy"] is not None:
         said.append(f"accuracy at least {accuracy_floor(told['accuracy'])}")
     if told["cost"] is not None:

@@ -11,6 +11,7 @@ import typer
 from controlplane.cli.gateway_client import Client, UrlOption, connect
 from controlplane.cli.outcome import INTERRUPTED
 from controlplane.cli.progress import termination_as_interrupt
+from controlplane.cli.render import console
 from controlplane.cli.screen.frame import frame
 from controlplane.cli.screen.readings import Rates, Reading, read
 from variants.errors import ModellessError
@@ -19,8 +20,8 @@ from variants.figures import counted
 if TYPE_CHECKING:
     from controlplane.cli.screen.terminal import Screen
 
-WIDE, HIGH = 1_000, 1_000
-"""Where it is no terminal, nothing is cut."""
+HIGH = 1_000
+"""Of one frame no line is left out."""
 APART_S = 1.0
 """Between the two looks of one frame: gateways and workers report about once a second."""
 
@@ -34,7 +35,7 @@ def top(interval: IntervalOption = 1.0, once: OnceOption = False, url: UrlOption
     """Watch what runs: whether all is as planned, what is asked and answered, how busy workers are.
 
     The screen is drawn again each second; q or Ctrl-C ends it. Where it is no terminal, it prints
-    one frame, as with --once, which takes a second: rates need two looks.
+    one frame with nothing cut, as with --once, which takes a second: rates need two looks.
 
     NOW is of the last 10 seconds, all else of what is asked is of the last minute.
     """
@@ -46,7 +47,7 @@ def top(interval: IntervalOption = 1.0, once: OnceOption = False, url: UrlOption
             time.sleep(APART_S)
             last = read(client, time.monotonic())
             rates.add(last)
-            for line in frame(last, rates, datetime.now(UTC), WIDE, HIGH):
+            for line in frame(last, rates, datetime.now(UTC), console().width, HIGH):
                 typer.echo(line)
             return
         watch = _Watch(client, first, interval)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from controlplane.building.types import RegistrationLimits
-from controlplane.cli.model_options import BuildOptions
+from controlplane.cli.model_options.options import BuildOptions
 from controlplane.cli.option_groups import with_groups
 from controlplane.cli.outcome import Output, OutputOption, emit
 from controlplane.cli.progress import (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from controlplane.building.types import RegistrationLimits
-from controlplane.cli.model_options import EvaluationOption
+from controlplane.cli.model_options.options import EvaluationOption
 from controlplane.cli.outcome import REFUSED, Output, OutputOption, emit
 from controlplane.cli.progress import ProgressOption, ProgressStyle, interruptible, say_waits, shown
 from controlplane.cli.render import percent, printable, table

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from controlplane.building.types import RegistrationLimits, RegistrationRequest
-from controlplane.cli.model_options import BuildOptions, ModelOptions
+from controlplane.cli.model_options.options import BuildOptions, ModelOptions
 from controlplane.cli.option_groups import with_groups
 from controlplane.cli.outcome import Output, OutputOption, emit
 from controlplane.cli.progress import (

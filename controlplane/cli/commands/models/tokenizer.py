@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from controlplane.building.types import RegistrationLimits
-from controlplane.cli.model_options import TextInputsOption, parse_text_inputs
+from controlplane.cli.model_options.options import TextInputsOption
+from controlplane.cli.model_options.texts import parse_text_inputs
 from controlplane.cli.outcome import Output, OutputOption, emit
 from variants.errors import Conflict, NotFound, TaskNotFound, VariantNotLoadable
 from variants.figures import counted

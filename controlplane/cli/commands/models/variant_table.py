@@ -19,7 +19,19 @@ from variants.figures import figure
 Row = Mapping[str, Any]
 LIVE = (">LIVE MS", ">LIVE P95")
 """Columns of what workers say, shown where any says something."""
-SPARE = (">LOAD S", LIVE[1], ">P50 MS", ">± %", ">MIB", LIVE[0], ">J", ">LIVE ACCURACY", ">ROWS/S")
+LIVE_PRICE = ">LIVE USD"
+SPARE = (
+    ">LOAD S",
+    LIVE[1],
+    ">P50 MS",
+    ">± %",
+    ">MIB",
+    LIVE[0],
+    ">J",
+    ">LIVE ACCURACY",
+    ">ROWS/S",
+    LIVE_PRICE,
+)
 """Columns of ``variants list`` that a narrow terminal does without, the first first."""
 OF_WHAT = (
     "*: no other variant is as accurate, as fast and as small. ±: half of the accuracy's 95 %"
@@ -30,6 +42,8 @@ OF_WHAT = (
     " yet); their cost_usd_per_1k is of the query's own batch, whose rows share it, and per 1,000.",
     "After a pause a batch takes some tenths of a millisecond longer. Of a model of microseconds"
     " that is most of the time, and of the cost.",
+    "LIVE USD is USD/MILLION by LIVE MS: a ceiling of cost is compared with it, once enough batches"
+    " have run.",
     "What can be served is counted by what batches take without a pause: variants get says it.",
 )
 """What the numbers of ``variants list`` are, and why replies say others."""
@@ -79,6 +93,7 @@ def _named_cells(rows: list[Row], row: Row) -> Iterator[dict[str, str]]:
             **(dict(zip(LIVE, live_cells(device), strict=True)) if live else {}),
             ">ROWS/S": rate(device["best_rows_per_s"]),
             ">USD/MILLION": usd_per_million(device["price_usd_per_1k"]),
+            **({LIVE_PRICE: usd_per_million(device.get("live_price_usd_per_1k"))} if live else {}),
             **({">J": joules(device["energy_j"])} if energy else {}),
             ">MIB": mib(device["memory_mib"]),
             ">LOAD S": figure(device["load_s"], 2),

@@ -92,9 +92,9 @@ class Priced:
         self.query = found.query
         prices = time.prices(found.per_ms)
         self.worth = float((prices * time.there_ms).sum())
-        self._edges_ms = classes.windows.edges_ms
-        spent = prices * np.diff(self._edges_ms)
-        self._until = np.concatenate((np.zeros((len(prices), 1)), spent.cumsum(axis=1)), axis=1)
+        self.edges_ms = classes.windows.edges_ms
+        spent = prices * np.diff(self.edges_ms)
+        self.until = np.concatenate((np.zeros((len(prices), 1)), spent.cumsum(axis=1)), axis=1)
         self.arrival_ms = np.asarray(trace.arrival_s, dtype=float) * 1_000
         self.latency_ms = np.asarray(trace.latency_ms, dtype=float)
         deadline_ms = self.arrival_ms + self.latency_ms
@@ -122,7 +122,7 @@ class Priced:
 
     def paid(self, kind: int, begin_ms: float, end_ms: float) -> float:
         """The price of a device's time."""
-        until = np.interp((begin_ms, end_ms), self._edges_ms, self._until[kind])
+        until = np.interp((begin_ms, end_ms), self.edges_ms, self.until[kind])
         return float(until[1] - until[0])
 
 

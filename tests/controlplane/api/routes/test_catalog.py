@@ -25,6 +25,7 @@ async def test_a_task_shows_its_signature_and_what_stands_behind_it(api: httpx.A
         "live_variants": 4,
         "best_accuracy": 0.98,
         "unanswered": "",
+        "contradicted": [],
         "sharing": None,
         "text": None,
         "lengths": None,
@@ -136,6 +137,7 @@ async def test_a_variant_says_what_it_does_on_a_device(api: httpx.AsyncClient) -
             "best_batch_size": 8,
             "max_batch_size": 8,
             "price_usd_per_1k": 0.0025,
+            "live_price_usd_per_1k": None,
             "energy_j": None,
             "memory_mib": 10.0,
             "load_s": 0.5,
@@ -162,6 +164,7 @@ async def test_what_workers_see_stands_beside_the_profile(
     ]
     (device,) = (await get(api, f"/v1/variants/digits/{name}"))["devices"]
     assert (device["live_ms"], device["live_p95_ms"]) == (5.0, 7.0)
+    assert (device["price_usd_per_1k"], device["live_price_usd_per_1k"]) == (0.0025, 0.005)
     rows = (await get(api, "/v1/tasks/digits/variants"))["variants"]
     assert [row["name"] for row in rows if row["devices"][0]["live_ms"] is not None] == [name]
     (profile,) = (await get(api, f"/v1/profiles?variant={name}"))["profiles"]
@@ -198,6 +201,19 @@ async def test_profiles_can_be_narrowed(api: httpx.AsyncClient) -> None:
     assert some == [one for one in every if one["variant"] == "slow-v1-onnx-fp32"]
     assert [point["batch_size"] for point in some[0]["points"]] == [1, 8]
     assert (await get(api, "/v1/profiles?device_kind=cpu-2"))["profiles"] == []
+
+
+async def test_a_task_says_of_which_variants_clients_find_something_else(
+    api: httpx.AsyncClient, live: DictLive
+) -> None:
+    live.told = {"contradicted": [["digits", "mlp-v1-onnx-int8", 0.5, 40], ["gone", "a", 0.5, 9]]}
+
+    (task,) = (await get(api, "/v1/tasks"))["tasks"]
+
+    assert task["contradicted"] == ["mlp-v1-onnx-int8"]
+    assert (await get(api, "/v1/tasks/digits"))["contradicted"] == ["mlp-v1-onnx-int8"]
+    live.told = {}
+    assert (await get(api, "/v1/tasks/digits"))["contradicted"] == []
 
 
 async def test_a_registration_is_seen_at_once(

@@ -50,6 +50,13 @@ def test_what_is_asked_for(
     assert [row["kind"] for row in rows] == kinds
 
 
+def test_events_without_a_command_lists_them(told: Answering, shell: Shell) -> None:
+    for options in ((), ("--since", "1h"), ("-o", "json")):
+        assert shell("events", *options, url=told.url) == shell(
+            "events", "list", *options, url=told.url
+        )
+
+
 def test_a_table_names_the_zone_of_its_times(told: Answering, shell: Shell) -> None:
     out = shell("events", "list", "--kind", "worker_lost", url=told.url).out
     [event] = told.catalog.events(10)[2:]

@@ -16,7 +16,7 @@ from controlplane.cli.batching.rows_query import Batched, query_of
 from controlplane.cli.commands.lifecycle import _print_tasks
 from controlplane.cli.commands.tasks import _length_words
 from controlplane.cli.gateway_client import Access
-from controlplane.cli.model_options import parse_lengths, parse_pads
+from controlplane.cli.model_options.texts import parse_lengths, parse_pads
 from variants.errors import InvalidInput
 
 IDS: dict[str, Any] = {"name": "ids", "dtype": "int64", "shape": [-1]}

@@ -170,6 +170,16 @@ def test_one_frame_is_printed_where_it_is_no_terminal(gateway: Answering, shell:
         assert variant[:3] == ["digits/mlp-v1-onnx-int8", "1", "0.0"]
 
 
+def test_one_frame_on_a_terminal_is_as_wide_as_it(
+    gateway: Answering, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")  # for Rich a terminal
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = shell("top", "--once", url=gateway.url).out.splitlines()
+    assert max(map(len, lines)) == 60
+    assert any(line.endswith("…") for line in lines)
+
+
 def test_what_the_database_knows_may_be_missing(
     gateway: Answering, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,6 +36,33 @@ LOOKS = [
 
 
 @pytest.mark.parametrize(
+    ("short", "whole"),
+    [
+        (("variants",), ("variants", "list")),
+        (("variants", "digits"), ("variants", "list", "digits")),
+        (("models", "digits", "-o", "json"), ("models", "list", "digits", "-o", "json")),
+        (("variants", "nothing"), ("variants", "list", "nothing")),
+        (("plan",), ("plan", "get")),
+    ],
+)
+def test_a_group_without_a_command_looks(
+    gateway: Gateway, shell: Shell, short: tuple[str, ...], whole: tuple[str, ...]
+) -> None:
+    assert shell(*short, url=gateway.url) == shell(*whole, url=gateway.url)
+
+
+@pytest.mark.parametrize(
+    "mistyped", [("variants", "lst"), ("events", "worker_lost"), ("tasks", "digits")]
+)
+def test_what_may_be_a_mistyped_command_is_no_look(
+    gateway: Gateway, shell: Shell, mistyped: tuple[str, ...]
+) -> None:
+    ended = shell(*mistyped, url=gateway.url)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith(f"error: no such command '{mistyped[1]}'")
+
+
+@pytest.mark.parametrize(
     ("command", "shown"), LOOKS, ids=[" ".join(command) for command, _ in LOOKS]
 )
 def test_a_look_is_readable_and_the_same_in_json_and_yaml(

@@ -2,6 +2,8 @@
 
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,10 +46,64 @@ def test_a_help_says_things_once_and_in_full(shell: Shell, path: tuple[str, ...]
     assert max(map(len, ended.out.splitlines())) <= 80
 
 
-def test_help_imports_no_command() -> None:
-    import subprocess
-    import sys
+@pytest.mark.parametrize(
+    ("group", "usual"),
+    [
+        ("tasks", "list"),
+        ("variants", "list"),
+        ("events", "list"),
+        ("keys", "list"),
+        ("plan", "get"),
+        ("export", ""),
+        ("artifacts", ""),
+    ],
+)
+def test_a_group_says_what_it_does_where_no_command_is_named(
+    shell: Shell, group: str, usual: str
+) -> None:
+    said = f"`modelless {group}` is `modelless {group} {usual}`."
+    assert (said in shell(group, "--help").out) == bool(usual)
 
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        (("ev",), ["evict", "events"]),
+        (("events", ""), ["list"]),
+        (("variants", "g"), ["get"]),
+        (("query", "--lat"), ["--latency-ms"]),
+    ],
+)
+def test_a_shell_completes_what_was_typed(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, typed: tuple[str, ...], offered: list[str]
+) -> None:
+    monkeypatch.setenv("_MODELLESS_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", " ".join(("modelless", *typed)))
+    monkeypatch.setenv("COMP_CWORD", str(len(typed)))
+    assert sorted(shell().out.split()) == sorted(offered)
+
+
+def test_completing_a_name_imports_no_command() -> None:
+    script = (
+        "import sys\n"
+        "from controlplane.cli.commands.root import app\n"
+        "try:\n"
+        "    app([], prog_name='modelless')\n"
+        "finally:\n"
+        "    print(sorted(one for one in sys.modules if '.cli.commands.' in one), "
+        "file=sys.stderr)\n"
+    )
+    typed = {"COMP_WORDS": "modelless ", "COMP_CWORD": "1", "_MODELLESS_COMPLETE": "complete_bash"}
+    given = os.environ | typed
+    ran = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, env=given
+    )
+
+    assert ran.stdout.split() == [one.name for part in root.COMMANDS.values() for one in part]
+    assert ran.stderr == "['controlplane.cli.commands.root']\n"
+
+
+def test_help_imports_no_command() -> None:
     script = (
         "import sys\n"
         "from controlplane.cli.commands.root import app\n"
@@ -61,9 +117,6 @@ def test_help_imports_no_command() -> None:
 
 
 def test_looking_imports_nothing_of_measuring_and_serving(tmp_path: Path) -> None:
-    import subprocess
-    import sys
-
     script = (
         "import sys\n"
         "from controlplane.cli.main import main\n"

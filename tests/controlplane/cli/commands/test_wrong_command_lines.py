@@ -127,11 +127,11 @@ def test_a_line_that_cannot_be_read_is_told_in_the_format_that_it_names(
     }
 
 
-def test_a_group_without_a_command_is_explained(shell: Shell) -> None:
-    ended = shell("tasks")
+def test_a_group_that_has_nothing_to_list_is_explained(shell: Shell) -> None:
+    ended = shell("export")
 
     assert (ended.code, ended.out) == (2, "")
-    assert ended.err.startswith("Usage: modelless tasks [OPTIONS] COMMAND [ARGS]...\n")
+    assert ended.err.startswith("Usage: modelless export [OPTIONS] COMMAND [ARGS]...\n")
 
 
 def test_a_typing_error_gets_a_suggestion(shell: Shell) -> None:

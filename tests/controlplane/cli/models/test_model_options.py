@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from controlplane.cli.model_options import ModelOptions
+from controlplane.cli.model_options.options import ModelOptions
 from variants.checks.edges import Edges
 from variants.errors import InvalidInput
 

@@ -56,18 +56,6 @@ def test_a_report_is_the_same_object_when_only_time_went_on() -> None:
     assert second is first
 
 
-@pytest.mark.parametrize(
-    ("took_s", "profiled_s", "pace"),
-    [(0.0, 0.0, 1.0), (0.2, 0.01, 1.0), (9.0, 39.0, 0.25), (3.8, 0.8, 2.0), (1e3, 1e-3, 16.0)],
-)
-def test_how_long_loads_took_is_reported_beside_what_profiles_say(
-    took_s: float, profiled_s: float, pace: float
-) -> None:
-    told = replace(status(held()), loading_s=took_s, profiled_loading_s=profiled_s)
-
-    assert report_of(told).load_pace == pace
-
-
 def test_what_was_used_is_reported_anew_and_the_rest_is_kept() -> None:
     reports = Reports()
     used = replace(held(), asked=True)

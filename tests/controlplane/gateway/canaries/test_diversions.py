@@ -14,6 +14,7 @@ from tests.controlplane.serving import (
     TASK,
     Answer,
     Served,
+    post,
     query,
     serving,
     until,
@@ -115,6 +116,21 @@ async def test_what_is_late_at_the_canary_counts_against_it(served: Served) -> N
     answer = await asked(served, slo={"latency_ms": 100})
     assert answer.error[:2] == (504, "DEADLINE_EXCEEDED")
     assert counted(served, canary)["canary"]["late"] == 1
+
+
+async def test_what_clients_do_not_wait_for_counts_as_late(served: Served) -> None:
+    """Else a canary that is too slow for its clients would be found as good as the others."""
+    await served.worker("w1", FAST, LATE)
+    canary = await share(served, "late", 1.0)
+    client = await served.client()
+    client.send(post(query(1, **ANY)))
+    await until(lambda: served.in_flight == 1)
+    client.close()
+    await until(lambda: served.in_flight == 0)
+    told = counted(served, canary)
+    assert [(told[arm]["late"], told[arm]["in_time"]) for arm in ("canary", "live")] == [
+        (1, 0), (0, 0),
+    ]  # fmt: skip
 
 
 async def test_what_fails_at_the_canary_is_answered_by_a_live_version(

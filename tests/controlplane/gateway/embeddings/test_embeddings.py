@@ -288,12 +288,46 @@ async def test_who_has_gone_is_asked_for_no_more(
     monkeypatch.setattr(path, "handle_texts", seen)
     fields = {b"slo-latency-ms": b"60000"}
     told: list[Any] = []
+
+    def respond(*answer: Any) -> None:
+        told.append(answer)
+
     answering.answer(
         path, b'{"model": "search", "input": [%s]}' % b",".join([b'"bad"'] * 40), fields,
-        path.clock_ms(), lambda *answer: told.append(answer), None, ANYBODY, lambda: True,
+        path.clock_ms(), respond, None, ANYBODY,
     )  # fmt: skip
+    await until(lambda: asked)
+    path.departures.left(respond)
     await until(lambda: not answering._UNDER_WAY)
-    assert (len(asked), told) == (1, [])
+    assert [status for status, *_ in told] == [499]
+    assert len(asked) < 5  # of six
+    assert not path.departures.others
+    assert served.in_flight == 0
+
+
+@pytest.mark.slow
+async def test_what_a_client_had_asked_that_has_gone_does_not_run(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both ways through the gateway. What is refused for want of room is not asked again."""
+    await served.worker("w1", FAST)
+    path, held = served.gateway.path, list[Any]()
+    monkeypatch.setattr(path, "handle_texts", lambda *given, **_: held.append(given))
+    body = {"model": "search", "input": ["bad"] * 40}
+    for headers in ([], [("Expect", "100-continue")]):
+        client = await served.client()
+        client.send(post(body, path=PATH, headers=headers))
+        if headers:
+            assert (await client.answer()).status == 100
+        await until(lambda: held)
+        [request] = path.departures.others
+        assert isinstance(request, answering.Request)
+        client.close()
+        await until(lambda asks=request: asks._left)  # type: ignore[misc]
+        refused = b'{"error":"busy","code":"OVERLOADED","retryable":true,"retry_after_s":0.01}'
+        held.pop()[4](503, refused, b"")
+        await until(lambda: not answering._UNDER_WAY)
+        assert (held, path.departures.others) == ([], set())
 
 
 @pytest.mark.slow

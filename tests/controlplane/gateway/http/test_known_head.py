@@ -201,7 +201,8 @@ def test_what_is_taken_is_what_the_parser_makes_of_it(
 )
 def test_what_an_answer_goes_by_is_not_plain(line: bytes, plain: bool) -> None:
     head = b"POST %s HTTP/1.1\r\nHost: a\r\nContent-Length: %%s\r\n%s\r\n"
-    for target, asks in ((b"/v1/query", plain), (b"/v2/models/a/infer", False)):
+    named = b"/v2/models/a/infer", b"/v2/models/a/versions/b/infer"
+    for target, asks in ((b"/v1/query", plain), (named[0], plain), (named[1], False)):
         known = learnt(request(b"3", b"abc", head % (target, line)))
         assert known is not None
         assert known.plain is asks

@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 
 from controlplane.gateway.overload.repeated_refusals import (
     brackets_in,
+    named_in_path,
+    outline_named,
     outline_of,
     outline_of_headers,
     outline_of_inference,
@@ -86,7 +88,10 @@ def test_tensors_behind_json_have_one_outline_if_json_and_length_are_the_same() 
     made = b'{"inputs": []}'
 
     def outline(data: bytes, task: str = "a", pinned: str | None = None) -> object:
-        return outline_of_inference(task, pinned, data, str(len(made)).encode())
+        header = str(len(made)).encode()
+        found = outline_of_inference(task, pinned, data, header)
+        assert outline_named(named_in_path(task, pinned), b"head" + data, header, 4) == found
+        return found
 
     assert outline(made + b"1234") == outline(made + b"5678") is not None
     assert outline(made + b"12345678") != outline(made + b"5678")
@@ -98,7 +103,9 @@ def test_tensors_behind_json_have_one_outline_if_json_and_length_are_the_same() 
 
 def test_json_of_v2_has_one_outline_if_all_around_the_numbers_is_the_same() -> None:
     def outline(body: bytes, task: str = "a") -> object:
-        return outline_of_inference(task, None, body, None)
+        found = outline_of_inference(task, None, body, None)
+        assert outline_named(named_in_path(task, None), b"head" + body, None, 4) == found
+        return found
 
     numbers = "[" + "0.25, " * 400 + "1]"
     first = outline(inference(numbers))

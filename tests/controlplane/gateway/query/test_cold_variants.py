@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from controlplane.gateway.query.in_flight import InFlight
 from controlplane.gateway.query.query_path import monotonic_ms
 from tests.controlplane.serving import (
     DOUBLE,
@@ -18,6 +19,7 @@ from tests.controlplane.serving import (
     TASK,
     Served,
     infer,
+    post,
     query,
     serving,
     until,
@@ -33,8 +35,9 @@ TOO_SOON = {"latency_ms": 30_000.0}
 
 @pytest.fixture
 async def slow_to_load(short_folder: Path, live_url: str) -> AsyncIterator[Served]:
-    """Profiles say that each load takes a minute; it takes a moment."""
-    known = [replace(each, load_s=60.0) for each in KNOWN]
+    """Profiles say that each load takes ten minutes; it takes a moment, and where that
+    has been learned as far as it goes, the rest would still be too long."""
+    known = [replace(each, load_s=600.0) for each in KNOWN]
     async with serving(short_folder, live_url, known=known) as running:
         yield running
 
@@ -79,7 +82,7 @@ async def test_a_cold_variant_says_when_to_come_back(slow_to_load: Served) -> No
     await served.worker("w1")
     answer = await served.ask(query(4, variant=FAST, slo=TOO_SOON))
     assert answer.error[:2] == (503, "COLD")
-    assert answer.headers["retry-after"] == "60"
+    assert answer.headers["retry-after"] == "600"
     assert answer.json["retryable"] is True
     assert answer.error[2].endswith("; the load has begun")
     # The load has begun for those who come back.
@@ -121,6 +124,32 @@ async def test_a_load_that_ends_with_its_worker_does_not_tell_where_that_listene
             await loading
     finally:
         gated.GATES.open()
+
+
+async def test_a_load_keeps_nothing_of_queries_whose_clients_have_gone(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else clients that ask and go would fill the memory, as long as the load takes."""
+    runtimes = {**RUNTIMES, "echo": gated.ENTRY}
+    monkeypatch.setattr("workers.runtimes.registry.RUNTIMES", runtimes)
+    host = await served.worker("w1")
+    path = served.gateway.path
+    gated.GATES.loads.clear()
+    try:
+        client = await served.client()
+        client.send(post(query(variant=FAST)))
+        await until(lambda: bool(host.status().replicas))
+        [flight] = path.guard
+        assert isinstance(flight, InFlight)
+        client.close()
+        await until(lambda: served.in_flight == 0)
+        assert (flight.parsed.tensors, path.held_bytes) == ([], 0)
+        assert path.counters.task(TASK.name).errors == {"CLIENT_GONE": 1}
+    finally:
+        gated.GATES.open()
+    connected = served.gateway.known.workers[WorkerId("w1")]
+    await until(lambda: connected.ready)  # the load goes on for queries to come
+    assert (await served.ask(query(variant=FAST))).status == 200
 
 
 async def test_a_variant_that_leaves_while_a_query_is_on_its_way_is_loaded_again(
@@ -170,8 +199,8 @@ async def test_loads_in_line_count_into_when_to_come_back(slow_to_load: Served) 
     view.loading, view.loading_asked = 20 * ((TASK.name, VariantName(SLOW)),), 20
     answer = await served.ask(query(4, variant=FAST, slo=TOO_SOON))
     assert answer.error[:2] == (503, "COLD")
-    assert answer.json["retry_after_s"] == pytest.approx(21 * 60.0)
-    assert answer.headers["retry-after"] == "1260"
+    assert answer.json["retry_after_s"] == pytest.approx(21 * 600.0)
+    assert answer.headers["retry-after"] == "12600"
 
 
 async def test_while_the_plan_is_frozen_loads_take_free_memory_only(served: Served) -> None:

@@ -149,12 +149,56 @@ async def test_who_asks_for_less_time_than_any_variant_takes_counts_for_a_class_
     assert (rows, pin) == fields
 
 
-async def test_too_dear_is_not_too_tight() -> None:
-    path = Path(catalog([variant("slow")], [SLOW]), CPU_HOLDING_SLOW)
-    path.ask(latency_ms=15, cost=1e-9)
+async def test_who_would_pay_less_than_any_variant_costs_counts_for_a_class_that_is_too_tight() -> (
+    None
+):
+    """Classes know no price: workers would be held for it, and it is refused all the same."""
+    known = catalog([variant("slow")], [SLOW])
+    path = Path(known, CPU_HOLDING_SLOW)
+    [candidate] = path.path.snapshot.tasks[DIGITS].by_cost
     path.ask(latency_ms=15)
-    assert path.codes == ["SLO_INFEASIBLE", "OVERLOADED"]
-    assert path.path.demand.take() == {(DIGITS, 15.0, None, None): 2}
+    path.ask(latency_ms=15, cost=candidate.price_usd_per_1k / 2)
+    path.ask(latency_ms=15, cost=candidate.price_usd_per_1k)
+    assert path.codes == ["OVERLOADED", "SLO_INFEASIBLE", "OVERLOADED"]
+    counted = path.path.demand.take()
+    assert counted.pop((DIGITS, 15.0, None, None)) == 2
+    [((*_, latency_ms, _, _), rows)] = counted.items()
+    assert latency_ms == pytest.approx(12 / 2)  # half the price is half the time
+    assert rows == 1
+
+
+async def test_who_pays_only_for_what_is_too_slow_counts_for_a_class_that_is_too_tight() -> None:
+    """Of two variants the quick one costs too much, and the cheap one takes too long."""
+    known = catalog(
+        [variant("slow"), variant("quick", 0.8)],
+        [SLOW, QUICK],
+        kinds=[kind(), kind("gpu", usd_per_hour=100.0)],
+    )
+    path = Path(known, CPU_HOLDING_SLOW, (worker("w2", kind="gpu"), {key("quick")}))
+    prices = {c.variant: c.price_usd_per_1k for c in path.path.snapshot.tasks[DIGITS].by_cost}
+    path.ask(latency_ms=6, cost=2 * prices[VariantName("slow")])
+    assert path.codes == ["SLO_INFEASIBLE"]
+    [((*_, latency_ms, _, _), rows)] = path.path.demand.take().items()
+    assert (latency_ms < 1.2, rows) == (True, 1)
+
+
+async def test_what_a_cheaper_kind_without_workers_could_answer_is_demand_like_any_other() -> None:
+    known = catalog(
+        [variant("slow"), variant("quick", 0.8)],
+        [SLOW, QUICK],
+        kinds=[kind(usd_per_hour=100.0), kind("gpu")],
+    )
+    path = Path(known, CPU_HOLDING_SLOW)
+    prices = {c.variant: c.price_usd_per_1k for c in path.path.snapshot.tasks[DIGITS].by_cost}
+    path.ask(latency_ms=15, cost=2 * prices[VariantName("quick")])
+    assert path.codes == ["SLO_INFEASIBLE"]
+    assert path.path.demand.take() == {(DIGITS, 15.0, None, None): 1}
+
+
+async def test_best_effort_is_answered_whatever_it_costs_and_counts_like_any_other() -> None:
+    path = Path(catalog([variant("slow")], [SLOW]), CPU_HOLDING_SLOW)
+    path.ask(latency_ms=15, cost=1e-9, best_effort=True)
+    assert path.path.demand.take() == {(DIGITS, 15.0, None, None): 1}
 
 
 async def test_it_takes_nothing_from_what_others_ask_for() -> None:

@@ -61,7 +61,7 @@ def asked() -> Counters:
 
 
 def test_a_gateway_that_was_asked_nothing_has_all_that_another_has() -> None:
-    """``tests/test_documented.py`` holds these to the reference."""
+    """``tests/documents/test_documented.py`` holds these to the reference."""
     assert scraped(Counters())[0] == scraped(asked(), [worker("w1", "mlp")])[0]
 
 

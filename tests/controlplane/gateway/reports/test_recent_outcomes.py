@@ -3,8 +3,14 @@
 from controlplane.gateway.reports.recent_outcomes import Counted, RecentOutcomes
 
 
-def counted(met: int, missed: int = 0, beyond: int = 0, **errors: int) -> Counted:
-    return {"met": met, "missed": missed, "infeasible_answered": beyond, "errors": errors}
+def counted(
+    met: int, missed: int = 0, beyond: int = 0, waited_ms: float = 0.0, **errors: int
+) -> Counted:
+    """Who goes before the answer has waited for a tenth of the time that there was."""
+    return {
+        "met": met, "missed": missed, "infeasible_answered": beyond, "errors": errors,
+        "gave_up_ms": waited_ms, "gave_up_of_ms": 10.0 * waited_ms,
+    }  # fmt: skip
 
 
 def test_before_a_minute_is_over_it_is_all_since_the_start() -> None:
@@ -39,3 +45,13 @@ def test_what_no_variant_could_do_grows_as_well() -> None:
     _, found = recent.grown(115.0, {"a": counted(5, beyond=9)})
 
     assert found == {"a": counted(0, beyond=7)}
+
+
+def test_how_long_clients_waited_that_gave_up_is_of_the_same_time() -> None:
+    recent = RecentOutcomes(0.0)
+    recent.grown(50.0, {"a": counted(5, waited_ms=300.0, CLIENT_GONE=2)})
+    recent.grown(100.0, {"a": counted(5, waited_ms=300.0, CLIENT_GONE=2)})
+
+    _, found = recent.grown(115.0, {"a": counted(5, waited_ms=400.0, CLIENT_GONE=3)})
+
+    assert found == {"a": counted(0, waited_ms=100.0, CLIENT_GONE=1)}

@@ -5,6 +5,7 @@ import os
 import signal
 from typing import Any
 
+from controlplane.gateway.sharing.shared_flight import SharedFlight
 from tests.controlplane.serving import (
     DOUBLE,
     FAST,
@@ -174,7 +175,40 @@ async def test_a_client_that_goes_away_takes_nobody_along(served: Served) -> Non
     await until(lambda: served.in_flight == 2)
     leaving.close()
     assert status(await staying) == COLLAPSED
-    assert rows_run(served, LATE) == 1
+    assert rows_run(served, LATE) == 0  # that of who has left counts for nobody
+    counted = served.gateway.path.counters.task(TASK.name)
+    assert counted.errors == {"CLIENT_GONE": 1}
+    assert counted.variants[LATE].met == counted.variants[LATE].collapsed == 1
+    assert served.in_flight == 0
+    assert status(await served.ask(asked)) == HIT
+
+
+async def test_who_waits_for_anothers_run_and_has_left_is_not_answered(served: Served) -> None:
+    """Nor kept until that run ends."""
+    await served.worker("w1", LATE)
+    await share(served)
+    before = [asyncio.create_task(served.ask(rows(8, n))) for n in range(10, 18)]
+    await until(lambda: served.in_flight == 8)
+    running = asyncio.create_task(served.ask(rows(8, 1)))
+    await until(lambda: served.in_flight == 9)
+    flights = [one for one in served.gateway.path.guard if isinstance(one, SharedFlight)]
+    [run] = [one for one in flights if one.parsed.tensors[0][0, 0] == 1]
+    leaving = await served.client()
+    leaving.send(post(rows(8, 1)))
+    await until(lambda: len(run.joined) == 1)
+    leaving.close()
+    await until(lambda: not run.joined)
+    counted = served.gateway.path.counters.task(TASK.name)
+    assert (counted.errors, run.done) == ({"CLIENT_GONE": 1}, False)
+    assert status(await running) == MISS
+    assert {status(answer) for answer in await asyncio.gather(*before)} == {MISS}
+    assert counted.variants[LATE].met == 9
+
+
+def rows(count: int, value: float) -> dict[str, Any]:
+    """A query of so many rows, which takes 150 ms."""
+    asked = query(value, variant=LATE)
+    return asked | {"inputs": asked["inputs"] * count}
 
 
 async def test_a_failed_run_is_not_kept_and_ends_nobody_elses(served: Served) -> None:

@@ -1,22 +1,25 @@
 """Texts under pressure: who would be refused for want of time is, before his texts are read."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
+from controlplane.gateway.query.departures import Unread
 from controlplane.gateway.query.parsing import parse_v1
 from controlplane.gateway.query.v2.parsing import parse_v2
 from controlplane.gateway.texts.asked import AskedInText, likely_task
 from planner.types import ANYBODY, Query
 from tests.controlplane.gateway.texts.several_tokenizers import ECHOED
 from tests.controlplane.gateway.texts.test_reading import TASKS, TOKENIZER, entry
-from tests.controlplane.serving import LATE, Known, Served, serving, until
+from tests.controlplane.serving import LATE, Known, Served, post, serving, until
+from tests.workers import gated
 from variants.errors import InvalidInput
 from variants.types import TaskName
+from workers.runtimes.registry import RUNTIMES
 
 OPINIONS = TASKS.bucketed[TaskName("opinions")]
 
@@ -87,10 +90,18 @@ async def served(short_folder: Path, live_url: str) -> AsyncIterator[Served]:
         yield running
 
 
+@pytest.fixture
+def gates() -> Iterator[gated.Gates]:
+    yield gated.GATES
+    gated.GATES.open()
+
+
 @pytest.mark.slow
 async def test_who_would_be_refused_is_not_read(
-    served: Served, monkeypatch: pytest.MonkeyPatch
+    served: Served, monkeypatch: pytest.MonkeyPatch, gates: gated.Gates
 ) -> None:
+    """Forty wait, however long it takes until their texts are read."""
+    monkeypatch.setattr("workers.runtimes.registry.RUNTIMES", {**RUNTIMES, "echo": gated.ENTRY})
     await served.worker("w1", LATE)
     body: dict[str, Any] = {"task": "opinions", "inputs": ["good"]}
     assert (await served.ask(body)).status == 200
@@ -104,6 +115,7 @@ async def test_who_would_be_refused_is_not_read(
         through(*given)
 
     monkeypatch.setattr(reader, "read", counted)
+    gates.runs.clear()
     long = [asyncio.create_task(served.ask(body)) for _ in range(40)]
     await until(lambda: served.in_flight == 40)
     assert len(read) == 40
@@ -121,6 +133,7 @@ async def test_who_would_be_refused_is_not_read(
     )  # fmt: skip
     assert told == [503]
     assert len(read) == 40
+    gates.open()
     # Who has the time is read and answered.
     last = await served.ask(body)
     assert (last.status, len(read)) == (200, 41)
@@ -164,3 +177,33 @@ async def test_who_waits_too_long_for_others_is_not_read(
     errors = {name: one.errors for name, one in path.counters.tasks.items() if one.errors}
     assert errors == {"opinions": {"DEADLINE_EXCEEDED": 1}}
     assert len(demand) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reads", [True, False], ids=["while it is read", "before its turn"])
+async def test_the_texts_of_a_client_that_has_gone_are_not_asked_for(
+    served: Served, monkeypatch: pytest.MonkeyPatch, reads: bool
+) -> None:
+    await served.worker("w1", LATE)
+    path, reader = served.gateway.path, served.gateway.path.text_reader
+    assert reader is not None
+    held: list[Any] = []
+    through = reader.read
+    monkeypatch.setattr(reader, "read", lambda *given: held.append(given))
+    client = await served.client()
+    client.send(post({"task": "opinions", "inputs": ["good"]}))
+    await until(lambda: held)
+    [unread] = path.departures.others
+    assert isinstance(unread, Unread)
+    client.close()
+    await until(lambda: unread.left_ms)
+    *_, is_over = held[0]
+    if reads:
+        through(*held[0])
+        await until(lambda: not path.departures.others)
+    else:
+        assert is_over()
+    counted = path.counters.task("opinions")
+    assert counted.errors == {"CLIENT_GONE": 1}
+    assert 0.0 < counted.gave_up_ms < counted.gave_up_of_ms
+    assert (counted.variants, served.in_flight, path.departures.others) == ({}, 0, set())

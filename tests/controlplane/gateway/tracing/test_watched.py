@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from controlplane.gateway.counting.client_counters import ClientCounters
-from controlplane.gateway.query.query_context import Counting, innermost
+from controlplane.gateway.query.departures import Counting, innermost
 from controlplane.gateway.query.replies import ReplyMetadata
 from controlplane.gateway.tracing.ended import Ended
 from controlplane.gateway.tracing.watched import (

@@ -11,6 +11,7 @@ from planner.policies.published.proteus_plan import Family, Setup
 from planner.simulate import simulate
 from planner.simulation.fleet import Fleet, Worker
 from planner.simulation.policy import Brief
+from planner.solver.milp import Answer, Program, solve
 from planner.types import Choice, Demand, Objective, Query, RefusalCode
 from tests.contracts.test_policy import steady
 from tests.planner.policies.published.builders import DIGITS, GPU, kind
@@ -108,3 +109,21 @@ def test_under_cost_few_servers_serve_few_queries() -> None:
     report = simulate(known, steady(5, 300, latency_ms=400.0), "loki", clock=lambda: 0.0)
     assert report.timeline[-1].devices == 1
     assert report.violation_ratio < 0.05
+
+
+@pytest.mark.parametrize("policy", ["loki", "proteus"])
+def test_searches_end_at_a_number_of_nodes_and_not_by_the_clock(
+    policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine that computes ten things at once a run of half a second takes more than five."""
+    limits: list[tuple[float, int]] = []
+
+    def watched(program: Program, *, time_limit_s: float, gap: float, nodes: int) -> Answer:
+        limits.append((time_limit_s, nodes))
+        return solve(program, time_limit_s=time_limit_s, gap=gap, nodes=nodes)
+
+    monkeypatch.setattr(f"planner.policies.published.{policy}_plan.solve", watched)
+    known = setting(Model(), Model(name="quick", accuracy=0.7, latency_ms=4.0))
+    simulate(known, steady(20, 20), policy, clock=lambda: 0.0)
+    assert limits
+    assert all(limit_s >= 100.0 and nodes > 0 for limit_s, nodes in limits)

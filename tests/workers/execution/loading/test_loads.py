@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import re
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.workers.execution.loading.asking import ask, half
 from tests.workers.gated import Gates
 from variants.errors import Internal, VariantNotLoadable
 from variants.registry import Entry
+from variants.types import VariantName
 from workers.execution.executor import Executor
 from workers.execution.loader import Loading
 from workers.process.quarantine import CrashLedger
@@ -134,3 +136,19 @@ async def test_whatever_a_first_run_raises_the_memory_is_given_back(
     with pytest.raises(VariantNotLoadable, match="ZeroDivisionError"):
         await loading.load(replace(half("odd"), runtime="odd"))
     assert (Odd.open, loading.reserved_mib) == (0, 0.0)
+
+
+async def test_how_long_loads_take_here_is_what_later_ones_are_expected_to_take() -> None:
+    """The first load of a runtime imports it, so it is held against another number."""
+    executor = Executor(CrashLedger(""))
+    executor.start()
+    loading = Loading(executor, CrashLedger(""), 1_000.0, 1)
+    await loading.load(echo_spec(load_s=9.0, cold_load_s=39.0))
+    assert loading.thread.profiled_s == 39.0
+    assert executor.usage.load_pace == 2.0**-3  # it took a moment
+
+    for name in "ab":
+        await loading.load(echo_spec(variant=VariantName(name), load_s=9.0, cold_load_s=39.0))
+    assert loading.thread.profiled_s == 57.0
+    [resident, *_] = loading.room.residents(executor.replicas.values(), time.monotonic())
+    assert resident.load_s == 9.0 * 2.0**-4

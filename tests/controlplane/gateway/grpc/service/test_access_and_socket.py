@@ -170,8 +170,9 @@ async def test_a_gateway_that_stops_first_takes_up_what_has_come(served: Served)
     async with connected(served.gateway.settings.grpc_port) as stubs:
         await stubs.infer(request(model_version=FAST))
         asked = [asyncio.ensure_future(stubs.infer(request(model_version=FAST))) for _ in range(8)]
-        await asyncio.sleep(0)
-        time.sleep(0.05)  # they come meanwhile  # noqa: ASYNC251
+        await asyncio.sleep(0)  # the calls are made, ...
+        await asyncio.sleep(0)  # ... and begun
+        time.sleep(0.5)  # they come meanwhile, on a busy machine as well  # noqa: ASYNC251
         await served.gateway.stop()
         assert [one.model_version for one in await asyncio.gather(*asked)] == 8 * [FAST]
 

@@ -6,6 +6,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from controlplane.gateway.grpc.stream_writer import AHEAD
 from tests.controlplane.gateway.grpc.calls import ROW, Stubs, connected, error_of, output, request
 from tests.controlplane.gateway.grpc.service.asked import refused
 from tests.controlplane.serving import FAST, LATE, SLOW, Served, serving, until
@@ -94,3 +95,26 @@ async def test_a_stream_that_is_cut_off_leaves_nothing_behind(served: Served) ->
         answers.cancel()  # type: ignore[attr-defined]
     await until(lambda: served.in_flight == 0)
     assert (await served.ask()).status in (200, 503)
+
+
+async def test_what_a_stream_had_asked_that_is_cut_off_does_not_run(served: Served) -> None:
+    """More than it may have answered at once: the last of them waits to be taken up."""
+    await served.worker("w1", LATE)
+    async with connected(served.gateway.settings.grpc_port) as stubs:
+        answers = stubs.stream([request(model_version=LATE)] * 100)
+        await until(lambda: served.in_flight >= AHEAD)
+        answers.cancel()  # type: ignore[attr-defined]
+    await until(lambda: served.in_flight == 0)
+    counted = served.gateway.path.counters.tasks["letters"]
+    answered = sum(variant.met for variant in counted.variants.values())
+    assert counted.errors["CLIENT_GONE"] >= AHEAD - 8
+    assert answered < 16  # a batch has eight rows
+
+
+async def test_a_stream_that_ends_in_good_order_has_all_its_answers(
+    served: Served, stubs: Stubs
+) -> None:
+    await served.worker("w1", LATE)
+    found = [one async for one in stubs.stream([request(model_version=LATE)] * 10)]
+    assert [one.error_message for one in found] == [""] * 10
+    assert served.gateway.path.counters.tasks["letters"].errors == {}

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import struct
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from controlplane.gateway.http.exchange import told_wait_ms
 from controlplane.gateway.http.http_protocol import Front
 from controlplane.gateway.overload import repeated_refusals
 from controlplane.gateway.query.query_path import monotonic_ms
-from tests.controlplane.serving import Served, chunked, post, query, request, until
+from tests.controlplane.serving import FAST, Served, chunked, infer, post, query, request, until
 from variants.types import WorkerId
 
 
@@ -69,6 +70,47 @@ async def test_what_was_refused_a_moment_ago_is_refused_at_once_in_the_same_word
     assert told == [told[0]] * 8
     assert path.counters.task("letters").errors["OVERLOADED"] == before + 8
     assert sum(path.demand.take().values()) == 8
+
+
+@pytest.mark.parametrize("raw", [False, True], ids=["JSON", "raw bytes"])
+async def test_so_is_what_is_asked_by_a_path_that_names_the_task(
+    served: Served, monkeypatch: pytest.MonkeyPatch, raw: bool
+) -> None:
+    """Not by one that names a variant too, which may be meant by its number."""
+    path, at_once = served.gateway.path, []
+    refuse = path.refuse_at_once
+
+    def counted(*arguments: Any) -> Any:
+        at_once.append(refuse(*arguments))
+        return at_once[-1]
+
+    monkeypatch.setattr(path, "refuse_at_once", counted)
+    monkeypatch.setattr(repeated_refusals, "LONGEST_MS", 3_600_000.0)
+    monkeypatch.setattr(path.held_answers, "slows_down", lambda *_: False)
+    served.gateway.known.workers[WorkerId("w1")].view.busy_until_ms = monotonic_ms() + 3_600_000.0
+
+    def asked(number: int, where: str) -> bytes:
+        asks = infer(parameters={"latency_slo_ms": 60_000})
+        if not raw:
+            asks["inputs"][0]["data"][0] = number
+            return post(asks, path=where)
+        del asks["inputs"][0]["data"]
+        asks["inputs"][0]["parameters"] = {"binary_data_size": 16}
+        head = json.dumps(asks).encode()
+        headers = [("Inference-Header-Content-Length", str(len(head)))]
+        return post(head + struct.pack("<4f", number, 2, 3, 4), path=where, headers=headers)
+
+    by_task, by_variant = "/v2/models/letters/infer", f"/v2/models/letters/versions/{FAST}/infer"
+    answers = []
+    for where in (by_task, by_task, by_variant, by_variant):
+        client = await served.client()
+        for number in range(2):
+            client.send(asked(number, where))
+            answers.append(await client.answer())
+    assert at_once == [False, True, True]
+    assert {answer.error[:2] for answer in answers} == {(503, "OVERLOADED")}
+    assert len({answer.error[2] for answer in answers[:4]}) == 1
+    assert path.counters.task("letters").errors["OVERLOADED"] == 8
 
 
 HINTS = {

@@ -1,10 +1,14 @@
 """Clients that go, and servers that stop."""
 
 import asyncio
+import json
+from typing import Any
 
 import pytest
 
 from controlplane.gateway.http.http_protocol import Front
+from controlplane.gateway.protection.compression import Inflater
+from controlplane.gateway.query.in_flight import InFlight
 from tests.controlplane.gateway.http.protocol.asked import slow
 from tests.controlplane.serving import LATE, Served, post, query, request, until
 
@@ -44,6 +48,75 @@ async def test_what_a_client_asked_that_has_gone_does_not_run(served: Served) ->
     counted = served.gateway.path.counters.task(served.task.name)
     assert counted.errors == {"CLIENT_GONE": 12}
     assert sum(variant.met + variant.missed for variant in counted.variants.values()) == 1
+
+
+async def test_what_it_asked_the_ordinary_way_does_not_run_either(served: Served) -> None:
+    clients = [await served.client() for _ in range(12)]
+    for number, client in enumerate(clients):
+        client.send(post(query(number, variant=LATE), headers=[("Expect", "100-continue")]))
+        assert (await client.answer()).status == 100
+        await until(lambda many=number: served.in_flight == many + 1)  # type: ignore[misc]
+    for client in clients:
+        client.close()
+    await until(lambda: served.in_flight == 0)
+    counted = served.gateway.path.counters.task(served.task.name)
+    gone = counted.errors["CLIENT_GONE"]
+    assert gone + sum(variant.met for variant in counted.variants.values()) == 12
+    assert gone >= 8  # the first of them may have been answered meanwhile
+
+
+async def test_a_client_that_goes_while_its_body_is_unpacked_asks_for_nothing(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held: list[Any] = []
+    monkeypatch.setattr(Inflater, "inflate", lambda *given: held.append(given))
+    client = await served.client()
+    client.send(post(b"packed", headers=[("Content-Encoding", "gzip")]))
+    await until(lambda: held)
+    client.close()
+    server = served.gateway.servers.http
+    assert server is not None
+    await until(lambda: not server.server_state.connections)
+    *_, unpacked = held[0]
+    unpacked(json.dumps(query(1)).encode())
+    assert served.in_flight == 0
+    counters = served.gateway.path.counters
+    assert counters.task("").errors == {"CLIENT_GONE": 1}
+    assert served.task.name not in counters.tasks
+
+
+async def test_a_query_is_withdrawn_over_the_connection_that_it_was_sent_over(
+    served: Served,
+) -> None:
+    """Another connection to the same worker, after that one, has its number for another query."""
+    path = served.gateway.path
+    client, staying = await served.client(), await served.client()
+    client.send(slow(1))
+    await until(lambda: served.in_flight == 1)
+    [flight] = path.guard
+    assert isinstance(flight, InFlight)
+    assert flight.worker is not None
+    newer = Newer()
+    path.connections = {flight.worker.id: newer}  # type: ignore[dict-item]
+    client.close()
+    await until(lambda: served.in_flight == 0)
+    assert newer.withdrawn == []
+    path.connections = served.gateway.known.workers.connections
+    assert (await staying.ask(query(1))).status == 200
+
+
+class Newer:
+    """A connection that says what is withdrawn over it."""
+
+    def __init__(self) -> None:
+        self.withdrawn: list[int] = []
+
+    def withdraw(self, request_id: int) -> bool:
+        self.withdrawn.append(request_id)
+        return True
+
+    def catch_up(self) -> None:
+        pass
 
 
 async def test_a_connection_has_no_timer(served: Served) -> None:

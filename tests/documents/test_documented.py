@@ -26,7 +26,7 @@ from variants.catalog.memory import MemoryCatalog
 from variants.errors import ModellessError
 from workers.types import OccurrenceKind
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 REFERENCE = (ROOT / "docs" / "reference.md").read_text()
 
 
@@ -223,3 +223,9 @@ def test_every_metric_is_documented_with_its_labels() -> None:
     }
 
     assert documented == exported
+
+
+@pytest.mark.parametrize("name", ["README.md", "docs/reference.md", "docs/runbook.md"])
+def test_no_line_but_those_of_tables_is_longer_than_120_characters(name: str) -> None:
+    lines = enumerate((ROOT / name).read_text().splitlines(), 1)
+    assert [at for at, line in lines if len(line) > 120 and not line.startswith("|")] == []

@@ -1,0 +1,1 @@
+"""Clients that leave before their answers."""

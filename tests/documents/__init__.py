@@ -1,0 +1,1 @@
+"""What documents say, held against the code: of its parts, of commands and of links."""
