@@ -48,6 +48,10 @@ from workers.process.niceness import HURRIES_NOT, only_while_idle, take_niceness
 
 START_S = 120.0
 """How long a process may take to start on a node that is there."""
+UNHURRIED_START_S = 600.0
+"""The same where nobody waits for what it measures: on a node whose cores are full, what yields to
+all else takes a minute for half a second of processor. One that was given up would have to begin
+anew, and would wait first for as long as it had tried."""
 PLACE_S = 300.0
 """How long a slice of its own is waited for: by then a cluster may have started a node."""
 MEASURE_S = 1_800.0
@@ -102,8 +106,6 @@ class NodeBench:
         import ray
 
         take_niceness(HURRIES_NOT)
-        if while_idle:
-            only_while_idle()
         try:
             settings, _ = receive(self._sent, machine_name())
             self._store = store_of(settings)
@@ -111,6 +113,8 @@ class NodeBench:
         except ModellessError as error:
             return error
         hosts = {back_end: host_with(*back_end) for back_end in back_ends}
+        if while_idle:
+            only_while_idle()
         return Begun(node=ray.get_runtime_context().get_node_id(), hosts=hosts)
 
     def measure(self, order: MeasuringOrder) -> Profile | ModellessError:
@@ -216,7 +220,8 @@ class MeasuringNodes:
         options = _on(node) if node else self._own_slice(order.due.kind.name)
         what = f"measuring {order.due.variant.name} on {order.due.kind.name}"
         async with _bench(self._sent, options) as bench:
-            patience_s = START_S if node else PLACE_S
+            start_s = START_S if order.hurried else UNHURRIED_START_S
+            patience_s = start_s if node else PLACE_S
             begun = await _answer(
                 bench.begin.remote((), while_idle=bool(node) and not order.urgent),
                 patience_s,

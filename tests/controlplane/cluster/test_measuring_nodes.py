@@ -1,15 +1,23 @@
 """Calls of Ray's that would hold up the control loop: see also ``tests.integration.clusters``."""
 
 import threading
-from collections.abc import Iterable, Mapping
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from threading import Semaphore
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from controlplane.cluster.measuring_nodes import MeasuringHere, MeasuringNodes, NodeBench, in_time
+from controlplane.cluster import measuring_nodes
+from controlplane.cluster.measuring_nodes import (
+    Begun,
+    MeasuringHere,
+    MeasuringNodes,
+    NodeBench,
+    in_time,
+)
 from controlplane.cluster.sent_settings import SentSettings
 from controlplane.profiling.measuring_lock import may_measure, measuring_first
 from controlplane.settings import Settings, load_settings
@@ -104,3 +112,50 @@ def test_of_two_that_measure_here_the_last_lets_commands_measure(tmp_path: Path)
         assert not may
     with here._shared() as may:
         assert may
+
+
+def test_what_measures_has_begun_before_it_waits_for_idle_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On full cores beginning took minutes else, and was given up."""
+    done: list[str] = []
+
+    def received(*_: object) -> tuple[Settings, bytes]:
+        done.append("begins")
+        return load_settings(state_dir=tmp_path), b""
+
+    context = SimpleNamespace(get_node_id=lambda: "n-1")
+    monkeypatch.setattr("ray.get_runtime_context", lambda: context)
+    monkeypatch.setattr(measuring_nodes, "machine_name", lambda: "vm")
+    monkeypatch.setattr(measuring_nodes, "receive", received)
+    monkeypatch.setattr(measuring_nodes, "take_niceness", lambda _: done.append("yields"))
+    monkeypatch.setattr(measuring_nodes, "only_while_idle", lambda: done.append("waits"))
+    begun = NodeBench(cast(SentSettings, None)).begin((), while_idle=True)
+    assert (begun, done) == (Begun(node="n-1", hosts={}), ["yields", "begins", "waits"])
+
+
+@pytest.mark.parametrize(("hurried", "patience_s"), [(True, 120.0), (False, 600.0)])
+async def test_where_nobody_waits_a_full_node_may_take_long_to_begin(
+    monkeypatch: pytest.MonkeyPatch, hurried: bool, patience_s: float
+) -> None:
+    asked: list[float] = []
+
+    async def answer(_: object, within_s: float, __: str) -> Begun:
+        asked.append(within_s)
+        return Begun(node="n-1", hosts={})
+
+    @asynccontextmanager
+    async def bench(*_: object) -> AsyncIterator[Any]:
+        call = SimpleNamespace(remote=lambda *_, **__: None)
+        yield SimpleNamespace(begin=call, measure=call)
+
+    monkeypatch.setattr(measuring_nodes, "_bench", bench)
+    monkeypatch.setattr(measuring_nodes, "_answer", answer)
+    monkeypatch.setattr(measuring_nodes, "_on", lambda _: {})
+    named = SimpleNamespace(name="v")
+    order = SimpleNamespace(
+        due=SimpleNamespace(variant=named, kind=named), key="k", hurried=hurried, urgent=False
+    )
+    nodes = MeasuringNodes(cast(SentSettings, None), load_settings)
+    await nodes.measure(cast(Any, order), "n-1", lambda _: None)
+    assert asked[0] == patience_s
