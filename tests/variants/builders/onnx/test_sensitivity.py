@@ -17,6 +17,7 @@ from tests.variants.builders.onnx.networks import (
     weights,
 )
 from tests.variants.builders.onnx.quantised import to_qdq
+from variants.builders.compression.scores import trial
 from variants.builders.protocol import Material
 from variants.builders.quantisation.qdq import Quantiser
 from variants.builders.quantisation.sensitivity import Judge, describe, quantise, ranking
@@ -180,6 +181,24 @@ def test_as_few_as_possible_are_left_out(tmp_path: Path) -> None:
 def test_scores_that_are_no_classes_are_not_judged(tmp_path: Path) -> None:
     source = layers(tmp_path / "net.onnx", {"a": PLAIN, "b": np.ones((4, 1))})
     assert build(source, tmp_path / "i.onnx", calibration=rows(), floor=0.99) == ""
+
+
+def test_builders_judge_by_class_where_the_metric_does(tmp_path: Path) -> None:
+    """One row in twenty is of a class that is never answered."""
+    blind = LAST.copy()
+    blind[:, 2] = -8.0
+    given = rows(400)
+    kinds = labels(given)
+    kept = np.concatenate([np.flatnonzero(kinds == 2)[:3], np.flatnonzero(kinds != 2)[:57]])
+    given, kinds = {"pixels": given["pixels"][kept]}, kinds[kept]
+    model = onnx.load(layers(tmp_path / "net.onnx", {"a": PLAIN, "last": blind}))
+
+    for metric, share in (("top1", 0.95), ("balanced", 2 / 3)):
+        judged = Judged(metric=parse_metric(metric))
+        held = trial(model, given, kinds, judged)
+        assert held is not None
+        assert held.right(model) == pytest.approx(share)
+        assert Judge(model, given, kinds, judged).original == pytest.approx(share)
 
 
 def test_quantising_nothing_is_refused(tmp_path: Path) -> None:
