@@ -42,6 +42,7 @@ class PlainCommand(TyperCommand):
         return ["[OPTIONS]", *shown]
 
     def parse_args(self, ctx: "Context", args: list[str]) -> list[str]:
+        args = self._with_format(args)
         given = list(args)
         try:
             left = super().parse_args(ctx, args)
@@ -50,6 +51,15 @@ class PlainCommand(TyperCommand):
             raise
         self._refuse_parted_numbers(ctx, given)
         return left
+
+    def _with_format(self, args: list[str]) -> list[str]:
+        """``--json`` as ``--output json``, which many a command line has by that name."""
+        own = {name for one in self.params for name in one.opts}
+        if "--output" not in own or "--json" in own:
+            return args
+        end = args.index("--") if "--" in args else len(args)
+        named = ["--output=json" if one == "--json" else one for one in args[:end]]
+        return [*named, *args[end:]]
 
     def _refuse_parted_numbers(self, ctx: "Context", given: list[str]) -> None:
         """

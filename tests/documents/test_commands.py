@@ -1,4 +1,4 @@
-"""Commands that the documentation shows are there, with the options that it gives them."""
+"""Commands that the documentation and the help show are there, with the options that they give."""
 
 import re
 import shlex
@@ -73,7 +73,19 @@ def words_of(line: str) -> tuple[str, ...]:
     return tuple(words[1:end])
 
 
-SHOWN = sorted({one for path in TEXTS for one in commands(path)})
+def examples(command: Any, path: str = "modelless") -> Iterator[Shown]:
+    """Those that the help of commands shows, each on a line of its own."""
+    help_text = re.sub(r"\\\n\s*", "", command.help or "")
+    # What stands two spaces away says what it does.
+    for line in re.findall(r"^\s*(modelless [a-z-]+(?: \S+)*)", help_text, re.MULTILINE):
+        yield Shown(f"{path} --help", words_of(line), True)
+    if hasattr(command, "list_commands"):
+        context = command.make_context(path, [], resilient_parsing=True)
+        for name in command.list_commands(context):
+            yield from examples(command.get_command(context, name), f"{path} {name}")
+
+
+SHOWN = sorted({one for path in TEXTS for one in commands(path)} | {*examples(MODELLESS)})
 
 
 def wrong(words: tuple[str, ...], whole: bool) -> str:
@@ -111,6 +123,7 @@ def test_a_command_that_a_text_shows_is_there_with_its_options(shown: Shown) -> 
 def test_the_texts_show_commands() -> None:
     readme = {" ".join(one.words) for one in SHOWN if one.place == "README.md" and one.whole}
     assert "query digits --latency-ms 50 --accuracy 0.97" in readme
+    assert {"modelless query --help", "modelless keys add --help"} <= {one.place for one in SHOWN}
     assert wrong(("query", "digits", "--latency", "5"), True)
     assert wrong(("taks", "list"), False)
 

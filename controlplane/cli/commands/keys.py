@@ -75,7 +75,11 @@ def add_key(
     state_dir: StateDir = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Make a key. It is shown this once; the file keeps its digest."""
+    """Make a key. It is shown this once; the file keeps its digest.
+
+    \b
+    modelless keys add shop --weight 2
+    """
     settings = read_settings(state_dir=state_dir)
     if is_elsewhere(settings):  # else it may be one that has not been started yet
         installed(settings)
@@ -97,6 +101,10 @@ def rotate_key(
 
     Share and counts stay the client's own. The key is shown this once. The name `api-token` makes
     a second one of MODELLESS_API_TOKEN, the operator's.
+
+    \b
+    modelless keys rotate shop
+    modelless keys rotate shop --finish
     """
     settings = read_settings(state_dir=state_dir)
     file = settings.client_keys_path

@@ -79,6 +79,10 @@ def set_defaults(
 
     Defaults hold where a query names nothing. What is not given stays as it is. Queries that come
     a second later follow it.
+
+    \b
+    modelless tasks set digits --latency-ms 50 --accuracy 0.97
+    modelless tasks set digits --accuracy any --prefer latency
     """
     image = _image_change(image_mean, image_std)
     change: dict[str, Any] = {}
@@ -149,7 +153,11 @@ def label(
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Say what the classes of a task are called."""
+    """Say what the classes of a task are called.
+
+    \b
+    modelless tasks label churn leaves,stays
+    """
     names = parse_labels(labels) if labels else ()
     with connect(url) as client:
         row = client.put(at("v1", "tasks", task, "labels"), {"labels": names})
@@ -179,6 +187,9 @@ def share(
 
     Those in flight share one run, and its answer is given again for a while. It is for models whose
     answer follows from their inputs alone.
+
+    \b
+    modelless tasks share digits --ttl-s 300
     """
     limits = {"ttl_s": ttl_s, "memory_mib": memory_mib}
     with connect(url) as client:

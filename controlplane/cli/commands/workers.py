@@ -64,6 +64,9 @@ def scale(
 
     The number is kept and wins over MODELLESS_WORKERS. Workers that the machines have no room for
     stay pending, which is said.
+
+    \b
+    modelless workers scale cpu-4 3
     """
     with connect(url) as client:
         row = client.put(at("v1", "inventory", kind), {"count": count})
@@ -113,6 +116,9 @@ def drain(
 
     It takes no more queries and answers those that it has. `modelless workers scale` has fewer
     workers run.
+
+    \b
+    modelless drain cpu-4-k2x8m1q0
     """
     with connect(url) as client:
         there = [row["worker"] for row in client.workers()]

@@ -8,10 +8,12 @@ import pytest
 from fastapi import Request, Response
 from fastapi.responses import JSONResponse
 
-from tests.controlplane.builders import CPU, worker
+from controlplane.views.service_status import slo_report
+from tests.controlplane.builders import CPU, DIGITS, digest, variant, worker
 from tests.controlplane.dashboard.driven import Driven
 from tests.controlplane.dashboard.served import INT8, Page
 from variants.errors import StateUnavailable
+from variants.types import ModelVersion, Registration, Stage, TaskName
 
 pytestmark = pytest.mark.slow
 
@@ -119,3 +121,39 @@ def test_a_page_that_lacks_the_token_asks_for_it_and_shows_nothing_else(tmp_path
         tab.value(give.format("right"))
         tab.wait_for(f"{cards}.length > 4")
         assert tab.value("$('login').hidden")
+
+
+def asked(page: Page, **queries: int) -> None:
+    ended = {name: {"met": count, "missed": 0, "errors": {}} for name, count in queries.items()}
+    told = {"seconds": 60.0, "tasks": ended}
+    page.live.slo = slo_report([{"counted_s": 60.0, "tasks": ended, "lately": told}])
+
+
+def test_a_task_that_nobody_asked_gives_way_to_one_that_is_asked(page: Page, tab: Driven) -> None:
+    """Unless the reader has chosen it: who opened the page first would look at nothing."""
+    one = replace(variant("m", accuracy=0.9), task=TaskName("zebras"))
+    version = ModelVersion(
+        task=one.task, model=one.model, version=1, stage=Stage.LIVE, source=digest("m"),
+        created_at="2026-01-01T00:00:00+00:00",
+    )  # fmt: skip
+    page.live.slo = slo_report([])
+    page.catalog.register(
+        Registration(
+            task=replace(DIGITS, name=one.task), version=version, variants=(one,), profiles=(),
+            device_kinds=(CPU,),
+        )
+    )  # fmt: skip
+    tab.open(page.url)
+    here = "$('queries').querySelector('tr.here .pick')?.textContent"
+    assert tab.wait_for(here) == "digits"
+    asked(page, zebras=60)
+    tab.wait_for(f"{here} === 'zebras'")
+    asked(page, zebras=60, digits=600)
+    tab.wait_for("$('queries').textContent.includes('600')")
+    assert tab.value(here) == "zebras"  # it stays as it is asked
+    tab.value("document.querySelector('[data-key=\"task digits\"]').click()")
+    tab.wait_for(f"{here} === 'digits'")
+    asked(page, zebras=61)
+    tab.wait_for("$('queries').textContent.includes('61')")
+    assert tab.value(here) == "digits"
+    assert tab.errors == []

@@ -22,6 +22,10 @@ def feedback(
     """Say which classes were right, of an answer of the last minutes.
 
     It counts for the live accuracy of the variant that had answered, and for or against a canary.
+
+    \b
+    modelless feedback 0f8a3c52e1b74d96 7
+    modelless feedback 0f8a3c52e1b74d96 leaves stays
     """
     with connect(url) as client:
         row = client.post("/v1/feedback", {"request_id": request_id, "labels": labels})

@@ -37,6 +37,9 @@ def promote(
 
     Where the newest was taken out of service or found worse, or another one proves itself as a
     canary, it changes nothing and asks which version is meant.
+
+    \b
+    modelless promote churn churn 2
     """
     _move(task, model, version, Stage.LIVE, url, output)
 

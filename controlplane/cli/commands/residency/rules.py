@@ -53,6 +53,9 @@ def freeze(
 
     What the plan places is restored where a worker is lost. Queries may have variants loaded into
     memory that is free. `modelless thaw` ends it.
+
+    \b
+    modelless freeze --for 2h --why sale
     """
     body: dict[str, Any] = {"rule": "freeze", "why": why, "by": operator()}
     if lasts:

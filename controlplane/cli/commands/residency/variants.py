@@ -34,6 +34,9 @@ def pin(
     """Have a variant stay loaded, whatever else is asked for.
 
     Saying it again changes the number of replicas. `modelless rules remove ID` takes it back.
+
+    \b
+    modelless pin churn churn-v2-onnx-int8 --replicas 2
     """
     body = {"rule": "pin", "task": task, "variant": variant, "device_kind": kind}
     _order({**body, "replicas": replicas, "why": why}, url, output)
@@ -50,6 +53,9 @@ def forbid(
     """Have a variant answer nothing and be loaded nowhere.
 
     It is unloaded within seconds. `modelless rules remove ID` takes it back.
+
+    \b
+    modelless forbid churn churn-v1-onnx-int8 --why 'wrong on the new rows'
     """
     body = {"rule": "forbid", "task": task, "variant": variant, "device_kind": kind, "why": why}
     _order(body, url, output)

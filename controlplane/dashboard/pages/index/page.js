@@ -4,6 +4,7 @@
 // The part of the address behind # is the chosen task, and ? what was asked about it: a link to it.
 const [linked, asked] = location.hash.slice(1).split("?");
 let chosen = decodeURIComponent(linked),
+  byReader = chosen !== "",
   picked = "",
   last = {};
 const names = new Set(); // of tasks

@@ -1,14 +1,16 @@
 "use strict";
 // The tasks: which one is shown, what became of the queries of each, and how it is asked.
 
-// The chosen task; before any was chosen the one whose queries miss their SLO most, else the one
-// that is asked most.
+// The chosen task; before its reader chose any the one whose queries miss their SLO most, else the
+// one that is asked most. That one stays too, once it was asked.
 const missing = one =>
   one && one.share_met != null && one.share_met < SHORT_OF
     ? one.late + one.refused - (one.infeasible || 0)
     : 0;
 function shownTask(tasks, rows) {
-  if (tasks.some(task => task.name === chosen)) return chosen;
+  const there = tasks.some(task => task.name === chosen);
+  const known = rows.find(row => row.task === chosen);
+  if (there && (byReader || known?.requests)) return chosen;
   const lately = new Map(rows.map(row => [row.task, row.lately])),
     asked = name => lately.get(name)?.requests || 0;
   return (
@@ -23,6 +25,7 @@ function shownTask(tasks, rows) {
 }
 function choose(task) {
   chosen = task;
+  byReader = true;
   history.replaceState(null, "", "#" + encodeURIComponent(task));
   return refresh();
 }

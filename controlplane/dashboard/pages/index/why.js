@@ -36,6 +36,7 @@ async function explain() {
   }
   if (fields.prefer.value) slo.prefer = fields.prefer.value;
   explained = task;
+  byReader = true;
   const link = new URLSearchParams([...new FormData($("needs"))].filter(([, value]) => value));
   history.replaceState(null, "", "#" + encodeURIComponent(task) + "?" + link);
   try {

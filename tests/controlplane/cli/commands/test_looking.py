@@ -52,6 +52,17 @@ def test_a_group_without_a_command_looks(
 
 
 @pytest.mark.parametrize(
+    "line", ["tasks", "tasks list", "plan get", "variants digits", "status", "tasks get digits"]
+)
+def test_json_is_an_output_of_each_command_by_that_name_too(
+    gateway: Gateway, shell: Shell, line: str
+) -> None:
+    named = shell(*line.split(), "--json", url=gateway.url)
+    assert named == shell(*line.split(), "-o", "json", url=gateway.url)
+    assert (named.code, json.loads(named.out) is not None) == (0, True)
+
+
+@pytest.mark.parametrize(
     "mistyped", [("variants", "lst"), ("events", "worker_lost"), ("tasks", "digits")]
 )
 def test_what_may_be_a_mistyped_command_is_no_look(
