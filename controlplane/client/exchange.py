@@ -238,7 +238,8 @@ def typed_failures(url: str, timeout_s: float) -> Iterator[None]:
     try:
         yield
     except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-        raise Unreachable(f"no gateway answers at {url}: {_why(error)}") from error
+        # What httpx and below it say besides is some seventy lines, and no more than this.
+        raise Unreachable(f"no gateway answers at {url}: {_why(error)}") from None
     except httpx.TimeoutException as error:
         raise DeadlineExceeded(f"{url} did not answer within {timeout_s:g} s") from error
     except httpx.TransportError as error:

@@ -1,6 +1,6 @@
 """Planning from files: what the CSV files of ``plan solve`` and ``simulate`` say, as values.
 
-In: paths of CSV files (docs/reference.md, "Planning files"). Out: device kinds, offers, demand,
+In: paths of CSV files (docs/reference/planning-files.md). Out: device kinds, offers, demand,
 queries and declared peaks as the planner takes them; or ``InvalidInput`` that names file, line and
 column.
 

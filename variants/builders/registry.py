@@ -3,7 +3,7 @@
 A builder is one file and one line for each kind in ``BUILDERS``; heavy imports happen when it
 builds. A kind is the end of a variant's name: ``<runtime>-<precision>[-option]``. A package outside
 of this project adds a kind by an entry point of the group ``modelless.builders``
-(docs/reference.md, "Adding a runtime").
+(docs/reference/bringing-a-model.md).
 """
 
 from collections.abc import Callable, Mapping

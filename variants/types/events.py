@@ -23,7 +23,7 @@ class Event:
 
     at: str
     kind: str
-    """``loaded``, ``worker_lost``, ``gateway_started``, ...; docs/reference.md has all of them."""
+    """``loaded``, ``worker_lost``, ...; docs/reference/watching.md has all of them."""
     subject: str
     message: str
     seq: int = 0

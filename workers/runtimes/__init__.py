@@ -10,7 +10,7 @@ Read ``protocol`` (what a runtime is) and ``registry`` (all of them by name, imp
 variants, and their arena), ``onnx_weights`` (how they get their weights), ``cuda`` and
 ``engine_store``; on GPUs also ``cuda_graphs``, ``gpu_thread``, ``locked_memory`` with
 ``uploading``, and ``idle_work`` (what a load leaves for later). To add one: CONTRIBUTING.md; from a
-package of your own, docs/reference.md, "Adding a runtime".
+package of your own, docs/reference/bringing-a-model.md.
 
 Imports ``variants`` and ``workers.types``; back ends only inside their own modules' functions.
 """

@@ -1,7 +1,7 @@
 """The runtimes by name, each a lazy factory with the libraries and the device that it needs.
 
 A runtime is one file and one line in ``RUNTIMES``. A package outside of this project adds one by an
-entry point of the group ``modelless.runtimes`` (docs/reference.md, "Adding a runtime"). A process
+entry point of the group ``modelless.runtimes`` (docs/reference/bringing-a-model.md). A process
 imports only the libraries of the runtimes that it uses.
 """
 

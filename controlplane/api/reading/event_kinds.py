@@ -1,4 +1,4 @@
-"""The kinds of events: one for each thing that happens. docs/reference.md explains them."""
+"""The kinds of events, each of something that happens (docs/reference/watching.md)."""
 
 EVENT_KINDS = frozenset(
     {

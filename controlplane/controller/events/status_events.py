@@ -1,7 +1,7 @@
 """The difference between two looks of the control loop, as events that an operator may ask about.
 
 Pure functions from what was seen before and now; ``recorder`` remembers and stores.
-``docs/reference.md`` lists all kinds of events.
+``docs/reference/watching.md`` lists all kinds of events.
 """
 
 from collections import Counter

@@ -1,7 +1,7 @@
 """How Prometheus reads what a gateway counts (``counting``) and what it knows of the rest.
 
-"Metrics" in ``docs/reference.md`` says what each metric means. The families are made when they are
-read; those of workers, cores, processes and the control loop in modules beside this one.
+"Metrics" in ``docs/reference/watching.md`` says what each metric means. The families are made when
+they are read; those of workers, cores, processes and the control loop in modules beside this one.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

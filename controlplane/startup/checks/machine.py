@@ -113,7 +113,8 @@ def gpus(settings: Settings) -> Iterator[Finding]:
             "take it out of MODELLESS_SLICES, or install NVIDIA's driver",
         )
     if here and settings.all_gpus and (why := missing_onnxruntime_gpu()):
-        yield warning("gpus", f"no ONNX model can run on the GPU: {why}", "see docs/reference.md")
+        where = "see docs/reference/devices.md"
+        yield warning("gpus", f"no ONNX model can run on the GPU: {why}", where)
 
 
 def nodes(settings: Settings) -> Iterator[Finding]:

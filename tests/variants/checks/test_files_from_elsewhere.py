@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from variants.checks.onnx_check import check_model
 from variants.errors import InvalidArtifact
 
-REFERENCE = Path(__file__).parents[3] / "docs" / "reference.md"
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "bringing-a-model.md"
 WEIGHTS = np.arange(12, dtype=np.float32).reshape(4, 3) / 10
 
 

@@ -1,5 +1,6 @@
 """The client against a real gateway with real workers."""
 
+from traceback import format_exception
 from typing import Any
 
 import numpy as np
@@ -158,6 +159,8 @@ async def test_nobody_listens() -> None:
     assert (refused.value.code, refused.value.retryable) == ("UNREACHABLE", True)
     said = f"no gateway answers at {url}: connection refused; is it running?"
     assert str(refused.value) == said
+    shown = "".join(format_exception(refused.value))
+    assert "httpx" not in shown  # what each layer below it made of the same
     async with AsyncClient(url) as other:
         with pytest.raises(Unreachable) as refused:
             await other.query("letters", [[0]])
