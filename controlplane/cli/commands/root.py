@@ -238,7 +238,7 @@ COMMANDS = {
         ),
     ),
 }
-"""All commands, by section of the help, which are those of docs/reference.md."""
+"""All commands, by section of the help, which are those of its reference."""
 
 app = typer.Typer(
     name="modelless",
