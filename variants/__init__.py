@@ -9,8 +9,8 @@ Read first ``types`` and ``errors``, which every other package uses; then ``cata
 models). ``registry`` and ``entry_points`` are the one shape of all registries of the project;
 ``images`` says which tasks take pictures, ``buckets`` which take rows of several lengths, and
 ``texts`` which take texts. ``model_files`` finds the versions in a folder, ``onnx_wire`` walks over
-ONNX files as they lie, ``onnx_halves`` knows files in half precision, and ``working_memory`` is
-what a batch takes while it runs.
+ONNX files as they lie, with ``varint`` for the numbers in them, ``onnx_halves`` knows files in half
+precision, and ``working_memory`` is what a batch takes while it runs.
 
 Of the machine, ``container``, ``core_time`` and ``disk`` say what there is. ``figures`` writes
 numbers in sentences, and ``slots`` makes frozen objects quickly.

@@ -15,6 +15,8 @@ from math import prod
 from pathlib import Path
 from typing import NamedTuple
 
+from variants.varint import read_varint, varint
+
 MODEL_GRAPH, GRAPH_INITIALIZER, GRAPH_INPUT = 7, 5, 11
 TENSOR_DIMS, TENSOR_TYPE, TENSOR_NAME, TENSOR_RAW = 1, 2, 8, 9
 TENSOR_DOC, TENSOR_EXTERNAL, TENSOR_LOCATION = 12, 13, 14
@@ -64,14 +66,14 @@ def fields(data: mmap.mmap | bytes, start: int, end: int) -> Iterator[Field]:
     """
     while start < end:
         begin = start
-        key, start = _varint(data, start)
+        key, start = read_varint(data, start)
         number, written = key >> 3, key & 7
         if written == VARINT:
             at = start
-            value, start = _varint(data, start)
+            value, start = read_varint(data, start)
             yield Field(number, value, begin, at, start)
         elif written in (LENGTH, EIGHT, FOUR):
-            size, start = _varint(data, start) if written == LENGTH else (_SIZE[written], start)
+            size, start = read_varint(data, start) if written == LENGTH else (_SIZE[written], start)
             if start + size > end:
                 raise ValueError(size)
             yield Field(number, 0, begin, start, start + size)
@@ -170,7 +172,7 @@ def _graph_placed(data: mmap.mmap | bytes, graph: Field, at: int, least: int) ->
     Raises:
         ValueError: it has none of the sizes that its size has room for, which is one in millions.
     """
-    key, parts = _written(MODEL_GRAPH << 3 | LENGTH), list(fields(data, graph.start, graph.end))
+    key, parts = varint(MODEL_GRAPH << 3 | LENGTH), list(fields(data, graph.start, graph.end))
     for width in range(1, 6):  # bytes of its size, on which it depends where its weights lie
         begin = end = at + len(key) + width
         placed = []
@@ -178,7 +180,7 @@ def _graph_placed(data: mmap.mmap | bytes, graph: Field, at: int, least: int) ->
             one = _weight_placed(data, part, end, least)
             placed.append(one)
             end += len(one.head) + one.end - one.start
-        size = _written(end - begin)
+        size = varint(end - begin)
         if len(size) == width:
             return [_Placed(key + size, 0, 0), *placed]
     raise ValueError(at)
@@ -193,12 +195,12 @@ def _weight_placed(data: mmap.mmap | bytes, part: Field, at: int, least: int) ->
     others = b"".join(
         data[one.begin : one.end] for one in own if one.number not in (TENSOR_RAW, TENSOR_DOC)
     )
-    key = _written(GRAPH_INITIALIZER << 3 | LENGTH)
+    key = varint(GRAPH_INITIALIZER << 3 | LENGTH)
     count = raw.end - raw.start
-    before = _written(TENSOR_RAW << 3 | LENGTH) + _written(count)
+    before = varint(TENSOR_RAW << 3 | LENGTH) + varint(count)
     for spaces in range(2 * ALIGNMENT):
         content = others + _message(TENSOR_DOC, b" " * spaces) + before
-        head = key + _written(len(content) + count) + content
+        head = key + varint(len(content) + count) + content
         if (at + len(head)) % ALIGNMENT == 0:
             break
     return _Placed(head, raw.start, raw.end)
@@ -237,7 +239,7 @@ def _dims(data: mmap.mmap | bytes, field: Field) -> list[int]:
         return [field.value]
     found, at = [], field.start
     while at < field.end:
-        size, at = _varint(data, at)
+        size, at = read_varint(data, at)
         found.append(size)
     return found
 
@@ -268,32 +270,8 @@ def _elsewhere(weight: Weight, location: str) -> bytes:
 
 
 def _message(number: int, content: bytes) -> bytes:
-    return _written(number << 3 | LENGTH) + _written(len(content)) + content
+    return varint(number << 3 | LENGTH) + varint(len(content)) + content
 
 
 def _number(number: int, value: int) -> bytes:
-    return _written(number << 3 | VARINT) + _written(value)
-
-
-def _written(value: int) -> bytes:
-    """A whole number from 0 on as a varint."""
-    found = bytearray()
-    while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
-        value >>= 7
-    found.append(value)
-    return bytes(found)
-
-
-def _varint(data: mmap.mmap | bytes, at: int) -> tuple[int, int]:
-    """The number that begins there, and where the next byte is."""
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-        if shift > 63:
-            raise ValueError(shift)
+    return varint(number << 3 | VARINT) + varint(value)

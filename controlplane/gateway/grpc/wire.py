@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 
 from controlplane.gateway.grpc.messages import ModelInferRequest
 from variants.errors import InvalidInput
+from variants.varint import read_varint, varint
 
 APART = 32_768
 """Bytes of a request from which its raw contents are taken out by hand: below, protobuf is done
@@ -35,7 +36,7 @@ def read_request(data: bytes) -> tuple[Any, list[bytes | memoryview]]:
             return message, list(message.raw_input_contents)
         rest, raw = _apart(data)
         return ModelInferRequest.FromString(rest), raw
-    except (DecodeError, IndexError) as error:
+    except (DecodeError, ValueError, IndexError) as error:
         raise InvalidInput("the message is no ModelInferRequest") from error
 
 
@@ -57,7 +58,7 @@ def _apart(data: bytes) -> tuple[bytes, list[bytes | memoryview]]:
 
     Raises:
         DecodeError: a field is of a kind that there is not, or longer than the message.
-        IndexError: the message ends within a number.
+        ValueError, IndexError: a number is too long, or the message ends within it.
     """
     view = memoryview(data)
     rest: list[memoryview] = []
@@ -65,10 +66,10 @@ def _apart(data: bytes) -> tuple[bytes, list[bytes | memoryview]]:
     at, end = 0, len(data)
     while at < end:
         begin = at
-        tag, at = _varint(data, at)
+        tag, at = read_varint(data, at)
         kind = tag & 7
         if kind == _LENGTH_DELIMITED:
-            length, at = _varint(data, at)
+            length, at = read_varint(data, at)
             if tag >> 3 == _RAW_INPUTS:
                 if length > end - at:
                     raise DecodeError("a tensor is cut off")
@@ -77,7 +78,7 @@ def _apart(data: bytes) -> tuple[bytes, list[bytes | memoryview]]:
                 continue
             at += length
         elif kind == 0:
-            _, at = _varint(data, at)
+            _, at = read_varint(data, at)
         elif kind in _FIXED:
             at += _FIXED[kind]
         else:
@@ -88,24 +89,6 @@ def _apart(data: bytes) -> tuple[bytes, list[bytes | memoryview]]:
     return b"".join(rest), raw
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number, seven bits in a byte, and where it ends."""
-    value = shift = 0
-    while shift < 64:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, at
-        shift += 7
-    raise DecodeError("a number is too long")
-
-
 def _head(tag: int, length: int) -> bytes:
     """What stands before the bytes of a field; field numbers here are below 16."""
-    head = bytearray((tag,))
-    while length > 0x7F:
-        head.append(length & 0x7F | 0x80)
-        length >>= 7
-    head.append(length)
-    return bytes(head)
+    return bytes((tag,)) + varint(length)

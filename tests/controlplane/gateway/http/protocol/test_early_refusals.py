@@ -15,6 +15,22 @@ from tests.controlplane.serving import FAST, Served, chunked, infer, post, query
 from variants.types import WorkerId
 
 
+def refusing_for_an_hour(served: Served, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Have the worker full for so long, and refusals kept; what each try to refuse at once gave."""
+    path, at_once = served.gateway.path, list[bool]()
+    refuse = path.refuse_at_once
+
+    def counted(*arguments: Any) -> bool:
+        at_once.append(refuse(*arguments))
+        return at_once[-1]
+
+    monkeypatch.setattr(path, "refuse_at_once", counted)
+    monkeypatch.setattr(repeated_refusals, "LONGEST_MS", 3_600_000.0)
+    monkeypatch.setattr(path.held_answers, "slows_down", lambda *_: False)
+    served.gateway.known.workers[WorkerId("w1")].view.busy_until_ms = monotonic_ms() + 3_600_000.0
+    return at_once
+
+
 async def test_who_asks_again_at_once_gets_every_refusal_and_then_an_answer(served: Served) -> None:
     view = served.gateway.known.workers[WorkerId("w1")].view
     view.busy_until_ms = monotonic_ms() + 3_600_000.0
@@ -35,17 +51,7 @@ async def test_who_asks_again_at_once_gets_every_refusal_and_then_an_answer(serv
 async def test_what_was_refused_a_moment_ago_is_refused_at_once_in_the_same_words(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, at_once = served.gateway.path, []
-    refuse = path.refuse_at_once
-
-    def counted(*arguments: Any) -> Any:
-        at_once.append(refuse(*arguments))
-        return at_once[-1]
-
-    monkeypatch.setattr(path, "refuse_at_once", counted)
-    monkeypatch.setattr(repeated_refusals, "LONGEST_MS", 3_600_000.0)
-    monkeypatch.setattr(path.held_answers, "slows_down", lambda *_: False)
-    served.gateway.known.workers[WorkerId("w1")].view.busy_until_ms = monotonic_ms() + 3_600_000.0
+    path, at_once = served.gateway.path, refusing_for_an_hour(served, monkeypatch)
     path.demand.take()
     before = path.counters.task("letters").errors.get("OVERLOADED", 0)
     named = [("X-Request-Id", "mine")]
@@ -77,17 +83,7 @@ async def test_so_is_what_is_asked_by_a_path_that_names_the_task(
     served: Served, monkeypatch: pytest.MonkeyPatch, raw: bool
 ) -> None:
     """Not by one that names a variant too, which may be meant by its number."""
-    path, at_once = served.gateway.path, []
-    refuse = path.refuse_at_once
-
-    def counted(*arguments: Any) -> Any:
-        at_once.append(refuse(*arguments))
-        return at_once[-1]
-
-    monkeypatch.setattr(path, "refuse_at_once", counted)
-    monkeypatch.setattr(repeated_refusals, "LONGEST_MS", 3_600_000.0)
-    monkeypatch.setattr(path.held_answers, "slows_down", lambda *_: False)
-    served.gateway.known.workers[WorkerId("w1")].view.busy_until_ms = monotonic_ms() + 3_600_000.0
+    path, at_once = served.gateway.path, refusing_for_an_hour(served, monkeypatch)
 
     def asked(number: int, where: str) -> bytes:
         asks = infer(parameters={"latency_slo_ms": 60_000})
