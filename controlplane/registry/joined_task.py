@@ -19,6 +19,9 @@ MOST_LABELS = 10
 """So many are told."""
 OTHER_METRICS = "--metric within:T, r2, cosine or nearest judges other models"
 ONE_PROBABILITY = "of one probability a row, within:0.499 with 0 and 1 as targets"
+POSITIONS = (
+    "where it has scores for each position of a row, leave that axis open and give --lengths"
+)
 
 
 def joined_task(
@@ -182,6 +185,8 @@ def _outputs(
     hint = f"; {OTHER_METRICS}" if metric.classifies else ""
     if metric.classifies and not whole and prod(first.shape) == 1:
         hint += f": {ONE_PROBABILITY}"
+    if metric.classifies and not whole and len(first.shape) == 2 and first.shape[1] >= 2:
+        hint += f"; {POSITIONS}"
     if any(check_output(metric, one, along.get(one.name)) is None for one in others):
         hint += "; --keep-outputs NAMES puts another output first"
     raise InvalidArtifact(f"{where}: its first output {wrong}, but is {describe(first)}{hint}")

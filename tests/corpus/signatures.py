@@ -114,6 +114,20 @@ def scores_of_two_axes(folder: Path) -> Path:
     return written(folder, what)
 
 
+@bad(Step.CHECK, r"net.onnx: .*; where it has scores for each position of a row, leave that axis")
+def scores_of_positions(folder: Path) -> Path:
+    """As a recogniser of texts has them, exported for one width of its pictures."""
+    what = models.model(
+        nodes=[
+            node("Unsqueeze", ("pixels", "axis"), "wide"),
+            node("Expand", ("wide", "sizes"), "scores"),
+        ],
+        outputs=[tensor("scores", "batch", 4, 3)],
+        weights={"axis": np.array([2]), "sizes": np.array([1, 4, 3])},
+    )
+    return written(folder, what)
+
+
 @bad(Step.CHECK, r"net-v1: net.onnx has an input with a name that cannot be shown$")
 def input_with_a_control_character_in_its_name(folder: Path) -> Path:
     name = "pixels\x1b[2J\n"

@@ -102,15 +102,18 @@ def parse_labels(text: str) -> tuple[str, ...]:
             if path.stat().st_size > MAX_LABELS_BYTES:
                 raise InvalidInput(f"{path.name} is too large for a list of labels")
             # Editors of Windows begin a file with a mark, which would be part of the first name.
-            found = path.read_text(encoding="utf-8-sig").splitlines()
+            # Nor are other characters that end a line somewhere the end of a name.
+            found = path.read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
             raise InvalidInput(f"{path.name}: the labels cannot be read: {reason}") from error
     else:
         found = text.split(",")
     labels = tuple(label.strip() for label in found)
-    if not labels or not all(labels):
-        raise InvalidInput("a label is empty; give them as 'cat,dog' or @FILE")
+    if not all(labels):
+        number = labels.index("") + 1
+        at = f"that on line {number} of {text[1:]}" if text.startswith("@") else f"number {number}"
+        raise InvalidInput(f"a label is empty, {at}; give them as 'cat,dog' or @FILE")
     return labels
 
 

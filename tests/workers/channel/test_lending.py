@@ -41,6 +41,7 @@ from workers.channel.handshake import NONCE, prove
 from workers.channel.messages import encode
 from workers.channel.reply import Reply
 from workers.channel.shared_memory import LentBlock
+from workers.process.last_batch import read_running
 from workers.runtimes.protocol import Tensor
 from workers.types import LoadSpec, ReplyCode, WorkerConfig
 
@@ -72,6 +73,12 @@ async def lend(connection: WorkerConnection, spec: LoadSpec) -> LentBlock:
     assert lending is not None
     await until(lambda: lending.block is not None)
     return block_of(connection)
+
+
+def runs(connection: WorkerConnection) -> bool:
+    """Whether the worker has written down that it runs a batch, as its gateways read it."""
+    found = read_running(connection.status.page)
+    return found is not None and found.size > 0
 
 
 def traces() -> list[str]:
@@ -146,7 +153,7 @@ async def test_a_query_that_was_given_up_keeps_its_room_until_the_worker_answers
         assert executor is not None
         gates.runs.clear()
         running_one = asyncio.create_task(ask(connection, spec, wide(1)))
-        await until(lambda: executor._running is not None)
+        await until(lambda: runs(connection))
         waiting = asyncio.create_task(ask(connection, spec, wide(2)))
         await until(lambda: executor.in_flight == 2)
         taken = block.taken

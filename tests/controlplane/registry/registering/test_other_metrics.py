@@ -258,7 +258,7 @@ def test_a_second_model_joins_by_the_same_metric_however_it_is_written(house: Ho
          "a.npz: array 'targets' is not finite in row 0",
          marks=pytest.mark.campaign),
         pytest.param({}, {"targets": np.full((30, 3), "1")}, InvalidArtifact,
-         "a.npz: array 'targets' has type <U1, not float32",
+         "a.npz: array 'targets' has type <U1, and the model takes float32",
          marks=pytest.mark.campaign),
         pytest.param({}, {"targets": np.ones((29, 3))}, InvalidArtifact,
          "a.npz: its arrays differ in their number of rows: pixels 30, targets 29",
