@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -47,6 +48,22 @@ def test_a_choice_that_meets_the_slo_satisfies_floor_ceiling_and_budget(
         assert meets_floor_and_ceiling(candidate, asked)
         assert answer.predicted_ms <= left_ms(asked) + EPSILON
         assert answer.predicted_ms >= max(0.0, chosen.busy_until_ms - NOW_MS) + run_ms - EPSILON
+
+
+@given(snapshots(), queries, st.sampled_from(Prefer))
+def test_who_has_as_much_more_time_as_the_way_takes_gets_the_same(
+    view: Snapshot, asked: Query, prefer: Prefer
+) -> None:
+    """What passes between gateway and worker comes off the time for waiting and running."""
+    asked, far = asked._replace(prefer=prefer), replace(view, transport_ms=8.0)
+    near = select(view, asked, NOW_MS)
+    answer = select(far, asked._replace(latency_ms=asked.latency_ms + 8.0), NOW_MS)
+    if isinstance(near, Choice):
+        assert isinstance(answer, Choice)
+        assert answer == near._replace(predicted_ms=answer.predicted_ms)
+        assert abs(answer.predicted_ms - near.predicted_ms - 8.0) < EPSILON
+    else:
+        assert isinstance(answer, Refusal)
 
 
 @given(snapshots(), queries)
