@@ -279,18 +279,23 @@ def _stage_routes(context: ApiContext) -> APIRouter:
     async def set_stage(
         task: TaskPath, model: ModelPath, version: Annotated[int, Path(ge=1)], change: StageChange
     ) -> StageSchema:
-        snapshot = await context.snapshot()
-        found = _versions(snapshot, task, model, version)
-        if change.stage is not Stage.LIVE and not change.allow_gap:
-            _refuse_gap(snapshot, found)
-        moving = [before for before in found if before.stage is not change.stage]
-        back = _standing_back(snapshot, moving, change.stage)
-        if moving:  # one, or one of each bucket of the task
+        while True:
+            snapshot = await context.snapshot()
+            found = _versions(snapshot, task, model, version)
+            if change.stage is not Stage.LIVE and not change.allow_gap:
+                _refuse_gap(snapshot, found)
+            moving = [before for before in found if before.stage is not change.stage]
+            back = _standing_back(snapshot, moving, change.stage)
+            if not moving:
+                break
+            # One, or one of each bucket of the task; looked at again where others were quicker.
             tasks = [TaskName(one.task) for one in moving]
-            await asyncio.to_thread(
-                context.catalog.set_stage, tasks, ModelName(model), version, change.stage
-            )
-            await asyncio.to_thread(_tell, context.catalog, moving, change.stage, back)
+            if await asyncio.to_thread(
+                context.catalog.set_stage, tasks, ModelName(model), version, change.stage,
+                decided_at=snapshot.revision,
+            ):  # fmt: skip
+                await asyncio.to_thread(_tell, context.catalog, moving, change.stage, back)
+                break
         return _staged(task, found[0], change.stage, back)
 
     @routes.post(

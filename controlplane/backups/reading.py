@@ -110,9 +110,13 @@ def _opened(source: Path) -> Iterator[tarfile.TarFile]:
 
 
 def _members(tar: tarfile.TarFile, source: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    """Names and contents, one after the other; nothing is unpacked by its name."""
+    """Names and contents, one after the other; nothing is unpacked by its name.
+
+    A file with holes counts as none: a few bytes stand for as many zeros as one likes.
+    """
     for member in tar:
-        file = tar.extractfile(member) if member.isreg() else None
+        plain = member.isreg() and not member.issparse()
+        file = tar.extractfile(member) if plain else None
         if file is None:
             raise InvalidInput(f"{source} holds {member.name!r}, which is no plain file")
         yield member.name, file

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -70,6 +71,10 @@ log = logging.getLogger(__name__)
 
 POLL_S = 0.5
 REPORT_S = 1.0
+THREADS = 64
+"""For what would hold up the event loop, made as they are needed. Readers of the control API wait
+in them for a database that hangs: asyncio's own six, on two cores, were all taken by that, and
+neither metrics nor keys were read. No more than fifteen reach the database at a time."""
 FLUSH_S = 1.0
 """What sending the last traces may take when a gateway stops."""
 PREPARE_S, PREPARE_TEXTS_S = 5.0, 1.0
@@ -174,6 +179,7 @@ class Gateway:
                 await self._start()
 
     async def _start(self) -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "gateway"))
         certificate = None
         if self.settings.tls_cert:
             certificate = FollowedCertificate(self.settings.tls_cert, self.settings.tls_key)

@@ -9,7 +9,7 @@ import orjson
 from redis import asyncio as aioredis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import AuthenticationError, RedisError, ResponseError
+from redis.exceptions import AuthenticationError, ReadOnlyError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
@@ -19,6 +19,9 @@ PREFIX = "modelless:"
 """Of all keys."""
 ASKED_AGAIN_S = 0.5
 """After a reply that did not come, the server is asked again."""
+QUIET_S = 10.0
+"""Who listens for so long in vain asks whether the server is there: a connection that a router has
+forgotten, or whose server's machine is gone, looks like one on which nothing is said."""
 
 
 class Silence:
@@ -147,6 +150,8 @@ class Connection:
             raise unavailable(error) from error
         except (RedisError, OSError) as error:
             self._silence.replied()
+            if isinstance(error, ReadOnlyError):
+                await self._leave()
             raise unavailable(error) from error
         finally:
             call.cancel()
@@ -154,15 +159,29 @@ class Connection:
         self._silence.replied()
         return reached
 
+    async def _leave(self) -> None:
+        """End all connections by which the server is asked: one that became a replica keeps them,
+        and its name may lead to another one by now. What is asked over them meanwhile is asked once
+        more. Who listens hears at a replica what is said at its master."""
+        await self._redis.connection_pool.disconnect(inuse_connections=True)
+
     async def _said(self, channel: str) -> AsyncGenerator[bytes, None]:
         """What is published, until the server goes (``StateUnavailable``)."""
         try:
             async with self._subscriber.pubsub() as pubsub:
                 async with asyncio.timeout(self._timeout_s):
                     await pubsub.subscribe(PREFIX + channel)
-                async for message in pubsub.listen():
-                    if message["type"] == "message":
+                asked = False
+                while True:
+                    wait_s = self._timeout_s if asked else QUIET_S
+                    message = await pubsub.get_message(timeout=wait_s)
+                    if message is None:
+                        if asked:
+                            raise TimeoutError(self._too_late)
+                        await pubsub.ping()
+                    elif message["type"] == "message":
                         yield message["data"]
+                    asked = message is None
         except (TimeoutError, RedisError, OSError) as error:
             raise unavailable(error) from error
 

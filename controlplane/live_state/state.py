@@ -31,6 +31,8 @@ class LiveState(Leading, Announcements):
         super().__init__(url, timeout_s=timeout_s)
         self._gateways: list[str] = []
         """The ids of those that wrote, as they were known last."""
+        self._newest: dict[str, dict[str, Any]] = {}
+        """What each of them wrote last, as far as it was read."""
 
     async def put_controller(self, told: Mapping[str, Any]) -> None:
         await self._put("controller", told)
@@ -117,7 +119,10 @@ class LiveState(Leading, Announcements):
     async def gateways(self) -> dict[str, dict[str, Any]]:
         """What all gateways that wrote in the last 10 s have counted, by gateway.
 
-        That is one request for as long as they are the same ones.
+        That is one request for as long as they are the same ones. Of what a gateway has written at
+        several times (``at_s``) the newest counts, also where the server has an older one now: a
+        replica that becomes the server lags behind it, and a write that was given up may arrive
+        after a later one. Whoever takes differences would count all again.
         """
         pipeline = self._redis.pipeline(transaction=False)
         pipeline.smembers(f"{PREFIX}gateways")
@@ -127,8 +132,15 @@ class LiveState(Leading, Announcements):
         members, *values = await self._call(replies_of(pipeline))
         self._gateways = sorted(member.decode() for member in members)
         if self._gateways != known:
-            return await self._members("gateways", "gateway", self._gateways)
-        return await self._kept("gateways", dict(zip(known, *values, strict=True)) if known else {})
+            found = await self._members("gateways", "gateway", self._gateways)
+        else:
+            counted = dict(zip(known, *values, strict=True)) if known else {}
+            found = await self._kept("gateways", counted)
+        self._newest = {
+            name: _newer(self._newest.get(name, counted), counted)
+            for name, counted in found.items()
+        }
+        return dict(self._newest)
 
     async def put_history(self, sample: Mapping[str, Any]) -> None:
         """Keep how ten seconds went at one gateway, beside what all of them left before."""
@@ -157,6 +169,14 @@ class LiveState(Leading, Announcements):
     async def all_operations(self) -> dict[str, dict[str, Any]]:
         """All that have not expired, by their ids."""
         return await self._members("operations", "operation")
+
+
+def _newer(known: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    """Of what a gateway wrote, what it wrote later; what was found now, where it does not say."""
+    known_s, found_s = known.get("at_s"), found.get("at_s")
+    if not isinstance(known_s, int | float) or not isinstance(found_s, int | float):
+        return found
+    return known if found_s < known_s else found
 
 
 @asynccontextmanager

@@ -33,6 +33,8 @@ def prepare(settings: Settings) -> None:
     try:
         settings.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         settings.run_dir.mkdir(exist_ok=True, mode=0o700)
+        with contextlib.suppress(PermissionError):  # another user made it, as on some volumes
+            settings.run_dir.chmod(0o700)  # also where it was copied from elsewhere
         ensure_secret(settings.secret_path)
         _ensure_token(settings.state_dir / "ray.token")
     except OSError as error:

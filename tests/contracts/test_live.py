@@ -186,6 +186,26 @@ async def test_gateways_report_and_expire(live: LiveState, url: str) -> None:
         assert await client.smembers("modelless:gateways") == {b"g2"}
 
 
+async def test_a_server_that_goes_back_in_time_takes_no_gateway_s_counts_back(
+    live: LiveState, url: str
+) -> None:
+    """Whoever takes differences would count all again: what a replica has that became the server
+    may be seconds old."""
+    older, newer = ({"at_s": at_s, "demand": {"a": rows}} for at_s, rows in ((1.0, 5), (2.0, 7)))
+    await live.put_gateway("g1", newer)
+    assert await live.gateways() == {"g1": newer}
+    await live.put_gateway("g1", older)
+    await live.put_gateway("g2", older)
+    assert await live.gateways() == {"g1": newer, "g2": older}
+    await live.put_gateway("g1", {**newer, "leaving": True})
+    assert await live.gateways() == {"g1": {**newer, "leaving": True}, "g2": older}
+    async with aioredis.Redis.from_url(url) as client:
+        await client.flushall()
+    assert await live.gateways() == {}
+    await live.put_gateway("g1", older)
+    assert await live.gateways() == {"g1": older}  # after it was gone nothing is known of it
+
+
 async def test_of_the_history_the_last_samples_stay(
     live: LiveState, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import (
+    JSON,
     Column,
     Connection,
     Engine,
@@ -157,6 +158,7 @@ def fill(url: str, migration: str, rows: Iterable[Row]) -> None:
         with failures_explained(engine.url), writer(engine).begin() as connection:
             there = MetaData()
             there.reflect(connection)
+            _have_null_be_null(there)
             _refuse_tasks(engine, connection, there)
             if present != migration:
                 raise Conflict(
@@ -172,6 +174,15 @@ def fill(url: str, migration: str, rows: Iterable[Row]) -> None:
     finally:
         engine.dispose()
     upgrade(url)
+
+
+def _have_null_be_null(there: MetaData) -> None:
+    """Have columns of JSON store None as NULL, as those of ``tables`` do, and not as JSON's null:
+    the database would take that for a value."""
+    for table in there.tables.values():
+        for column in table.columns:
+            if isinstance(column.type, JSON):
+                column.type.none_as_null = True
 
 
 def _insert(connection: Connection, there: MetaData, rows: Iterable[Row]) -> None:

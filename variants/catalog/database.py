@@ -84,7 +84,8 @@ def make_engine(url: str, patience_s: float = BUSY_TIMEOUT_S, answer_s: float = 
     """An engine that connects when it is first used.
 
     Args:
-        patience_s: how long a writer waits for other writers.
+        patience_s: how long a writer waits for other writers, and anybody for a connection where
+            all are busy.
         answer_s: how long PostgreSQL may be silent beside that, until the connection is given up.
 
     Raises:
@@ -93,7 +94,9 @@ def make_engine(url: str, patience_s: float = BUSY_TIMEOUT_S, answer_s: float = 
     """
     parsed = parse_url(url)
     if parsed.get_backend_name() == "sqlite":
-        engine = create_engine(parsed, connect_args={"timeout": patience_s})
+        engine = create_engine(
+            parsed, pool_timeout=patience_s, connect_args={"timeout": patience_s}
+        )
         event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
@@ -101,6 +104,7 @@ def make_engine(url: str, patience_s: float = BUSY_TIMEOUT_S, answer_s: float = 
         engine = create_engine(
             parsed,
             pool_pre_ping=True,
+            pool_timeout=patience_s,
             connect_args={"connect_timeout": CONNECT_TIMEOUT_S, **SILENCE},
         )
     except ModuleNotFoundError as error:

@@ -109,14 +109,24 @@ class Catalog(Protocol):
         """One above the highest version that the model ever had; 1 for a new model."""
 
     def set_stage(
-        self, tasks: Collection[TaskName], model: ModelName, version: int, stage: Stage
-    ) -> None:
+        self,
+        tasks: Collection[TaskName],
+        model: ModelName,
+        version: int,
+        stage: Stage,
+        *,
+        decided_at: int | None = None,
+    ) -> bool:
         """Move a version to another stage, in all of these tasks at once. Advances the revision.
 
         What is a canary no more has no share of the queries either.
 
         Args:
             tasks: one, or buckets of one.
+            decided_at: the revision by which the caller has decided; None: it does not matter.
+
+        Returns:
+            Whether it was moved: nothing was written where there is another revision by now.
 
         Raises:
             NotFound: one of the tasks has no such version. Nothing was written then.

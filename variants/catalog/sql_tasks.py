@@ -50,13 +50,23 @@ class SqlTaskTables(SqlCanaryTables):
     """The part of ``variants.catalog.protocol.Catalog`` that changes what is registered."""
 
     def set_stage(
-        self, tasks: Collection[TaskName], model: ModelName, version: int, stage: Stage
-    ) -> None:
+        self,
+        tasks: Collection[TaskName],
+        model: ModelName,
+        version: int,
+        stage: Stage,
+        *,
+        decided_at: int | None = None,
+    ) -> bool:
         with self._transaction(self._writer) as connection:
+            counters.lock(connection, "revision")
+            if decided_at not in (None, counters.value_of(connection, "revision")):
+                return False
             advance_revision(connection, tasks)
             for task in tasks:
                 if not move_version(connection, (task, model, version), stage):
                     raise NotFound(f"task {task!r} has no version {model}-v{version}")
+            return True
 
     def promote(
         self, tasks: Collection[TaskName], model: ModelName, version: int | None = None

@@ -41,6 +41,8 @@ class Turns:
         self._changing = threading.Lock()
         self._waiting: deque[threading.Event] = deque()
         self._taken = False
+        self._left: _Wait | None = None
+        """The wait for a lock of a file that was given up last."""
 
     @contextmanager
     def turn(self, patience_s: float) -> Iterator[None]:
@@ -77,10 +79,10 @@ class Turns:
     def _among_processes(self, patience_s: float) -> Iterator[None]:
         until_s = time.monotonic() + patience_s
         turn = None
-        if self._database is not None:
-            next_one = _locked(Path(f"{self._database}-next"), until_s)
+        if self._database is not None and (self._left is None or self._left.is_over):
+            next_one = self._locked(Path(f"{self._database}-next"), until_s)
             if next_one is not None:
-                turn = _locked(Path(f"{self._database}-turn"), until_s)
+                turn = self._locked(Path(f"{self._database}-turn"), until_s)
                 _unlock(next_one)
         try:
             yield
@@ -88,21 +90,24 @@ class Turns:
             if turn is not None:
                 _unlock(turn)
 
-
-def _locked(path: Path, until_s: float) -> int | None:
-    """The open file, locked; None where it cannot be locked, or was not until then."""
-    try:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return file if _Wait(file).ended(until_s) else None
-    except OSError:
-        os.close(file)
-        return None
-    return file
+    def _locked(self, path: Path, until_s: float) -> int | None:
+        """The open file, locked; None where it cannot be locked, or was not until then."""
+        try:
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            wait = _Wait(file)
+            if wait.ended(until_s):
+                return file
+            self._left = wait
+            return None
+        except OSError:
+            os.close(file)
+            return None
+        return file
 
 
 def _unlock(file: int) -> None:
@@ -113,7 +118,11 @@ def _unlock(file: int) -> None:
 
 
 class _Wait:
-    """Waiting for the lock of a file, in a thread of its own: the kernel knows no end of it."""
+    """Waiting for the lock of a file, in a thread of its own: the kernel knows no end of it.
+
+    One that was given up lasts until the lock is had, and nobody waits beside it: while a process
+    is stopped that has the turn, SQLite decides, and there is one thread.
+    """
 
     def __init__(self, file: int) -> None:
         self._file = file
@@ -122,11 +131,16 @@ class _Wait:
         self._given_up = False
         threading.Thread(target=self._wait, name="catalog-turn", daemon=True).start()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the thread waits no more."""
+        return self._over.is_set()
+
     def ended(self, until_s: float) -> bool:
         """Whether the lock was had until then; else the file will be closed."""
         self._over.wait(max(until_s - time.monotonic(), 0.0))
         with self._changing:
-            if self._over.is_set():
+            if self.is_over:
                 return self._has
             self._given_up = True
             return False

@@ -149,12 +149,18 @@ async def _plan_now(context: ApiContext, task: str | None) -> PlanSchema:
         find_task(await context.snapshot(), task)
     row = PlanSchema.of(newest, await fleet_status_now(context, newest), task)
     row.rules = [said for each in await rule_rows(context) if (said := told(each))]
-    row.storage = StorageStatusSchema.model_validate(await context.storage())
+    storage, loop, answered, cores, headroom = await asyncio.gather(
+        context.storage(),
+        context.control_loop(),
+        context.answered(),
+        context.cores(),
+        context.headroom(),
+    )
+    row.storage = StorageStatusSchema.model_validate(storage)
     row.certificate = CertificateStatusSchema.model_validate(context.certificate())
     row.client_keys = KeysStatusSchema.model_validate(context.keys_status())
-    row.control_loop = LoopStatusSchema.model_validate(await context.control_loop())
-    row.answered = AnsweredStatusSchema.model_validate(await context.answered())
-    cores, headroom = await context.cores(), await context.headroom()
+    row.control_loop = LoopStatusSchema.model_validate(loop)
+    row.answered = AnsweredStatusSchema.model_validate(answered)
     row.cores = CoreStatusSchema.model_validate(cores)
     if headroom:
         report = await _slo(context)

@@ -53,6 +53,7 @@ from variants.errors import (
     NotFound,
     RateLimited,
     ReplicaLost,
+    StateUnavailable,
 )
 from variants.texts.inputs import MOST_BYTES
 
@@ -67,6 +68,8 @@ SILENT_S = 3_600.0
 """How long a registration may tell of nothing new, four times what a model may take for one step;
 while it goes on it may take as long as it needs."""
 BEAT_S = 5.0
+AGAIN_S = 1.0
+"""After so long the outcome is stored again that could not be."""
 STALE_S = 30.0
 """A gateway that has not said for so long that an operation still runs is gone."""
 EVALUATION_MIB = 512
@@ -288,9 +291,19 @@ class Registrations:
             self._ended.discard(operation["id"])
             beat.cancel()
             await upload.remove()
-        # The outcome is worth a last try even while the application is closing down.
         with contextlib.suppress(Exception):
-            await self._store(operation | outcome)
+            await self._leave(operation | outcome)
+
+    async def _leave(self, outcome: dict[str, Any]) -> None:
+        """Store an outcome, as soon as the live state is there: without it the registration would
+        be taken for one that was lost with its gateway. A gateway that stops tries it once."""
+        while True:
+            try:
+                return await self._store(outcome)
+            except StateUnavailable:
+                if self._closed:
+                    raise
+            await asyncio.sleep(AGAIN_S)
 
     async def _in_turn(
         self, operation: dict[str, Any], arguments: Sequence[str], upload: Upload
@@ -367,7 +380,8 @@ class Registrations:
                 silence.reschedule(asyncio.get_running_loop().time() + self._silent_s)
             operation["progress"] = step
             if due:
-                await self._store(operation)
+                with contextlib.suppress(StateUnavailable):  # a later step may be told
+                    await self._store(operation)
         return others
 
     async def _beat(self, operation: dict[str, Any], upload: Upload) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import orjson
 import pytest
-from sqlalchemy import MetaData, select
+from sqlalchemy import MetaData, select, text
 
 from controlplane.backups.reading import read_backup
 from controlplane.backups.writing import write_backup
@@ -67,6 +67,23 @@ def test_sqlite_is_restored_into_postgresql(
     restored(saved(here, store, tmp_path), postgres_url, other, tmp_path)
 
     assert everything(postgres_url) == everything(here)
+
+
+def test_what_nobody_has_said_is_null_after_a_restore_too(
+    here: Place, store: FileArtifactStore, other: FileArtifactStore, tmp_path: Path
+) -> None:
+    """And no JSON that says so: queries of the catalog ask whether there is a value."""
+    filled(here.url, store, tmp_path)
+    restored(saved(here.url, store, tmp_path), sqlite(tmp_path), other, tmp_path)
+    for url in (here.url, sqlite(tmp_path)):
+        engine = make_engine(url)
+        with engine.connect() as connection:
+            said = connection.execute(
+                text("SELECT count(image), count(bucket), count(text) FROM tasks")
+            ).one()
+            of_versions = connection.scalar(text("SELECT count(text) FROM versions"))
+        engine.dispose()
+        assert (tuple(said), of_versions) == ((0, 0, 0), 0), url
 
 
 def test_numbers_go_on_growing(

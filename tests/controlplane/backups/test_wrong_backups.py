@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+import tarfile
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.controlplane.backups.saved import (
     change_catalog,
     change_summary,
     is_empty,
+    read_members,
     restored,
     rewritten,
     saved,
@@ -116,6 +118,31 @@ def test_a_wrong_file_is_refused_and_restores_nothing(
 
     assert is_empty(tmp_path)
     assert not list(tmp_path.glob("restore-*"))
+
+
+def test_a_file_with_holes_is_refused_before_they_are_filled(
+    made: bytes, other: FileArtifactStore, tmp_path: Path
+) -> None:
+    """A few bytes of a tar file may stand for as many zeros as one likes."""
+    file = tmp_path / "backup.tar"
+    file.write_bytes(made)
+    summary = read_members(file)["backup.json"]
+    hole = tarfile.TarInfo("catalog.jsonl")
+    hole.type = tarfile.GNUTYPE_SPARSE
+    block = bytearray(hole.tobuf(tarfile.GNU_FORMAT))
+    block[386:410] = b"%011o\0%011o\0" % (0, 0)  # of its only piece: where it begins, its bytes
+    block[483:495] = b"%011o\0" % 2**22  # the bytes with all holes
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    first = tarfile.TarInfo("backup.json")
+    first.size = len(summary)
+    padding = bytes(-len(summary) % 512)
+    file.write_bytes(first.tobuf() + summary + padding + bytes(block) + bytes(1024))
+
+    with pytest.raises(InvalidInput, match="no plain file"):
+        restored(file, sqlite(tmp_path), other, tmp_path)
+
+    assert is_empty(tmp_path)
 
 
 @pytest.mark.parametrize("part", [0.05, 0.3, 0.5, 0.7, 0.95])

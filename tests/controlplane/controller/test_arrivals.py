@@ -42,6 +42,17 @@ def test_gateways_add_up_and_one_that_vanishes_fades() -> None:
     assert arrivals.demand == demand((1 - WEIGHT) * (WEIGHT * 40))
 
 
+def test_a_gateway_that_is_heard_again_counts_from_then_on() -> None:
+    """One that has run for weeks and was cut off says nothing of what is asked in that second."""
+    arrivals = Arrivals()
+    arrivals.count({"g1": report(rows=0)}, CATALOG, 0.0)
+    arrivals.count({"g1": report(rows=10), "g2": report(rows=5_000_000)}, CATALOG, 1.0)
+    assert arrivals.demand == demand(WEIGHT * 10)
+    arrivals.count({"g1": report(rows=20), "g2": report(rows=5_000_010)}, CATALOG, 2.0)
+    [both] = arrivals.demand
+    assert both.qps == pytest.approx((1 - WEIGHT) * WEIGHT * 10 + WEIGHT * 20)
+
+
 def test_a_gateway_that_starts_anew_takes_nothing_away() -> None:
     arrivals = Arrivals()
     arrivals.count({"g1": report(rows=1_000)}, CATALOG, 0.0)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from planner.batching.deadline_queue import DeadlineQueue
-from planner.batching.queue_room import AT_ONCE, STANDS_MS, QueueRoom, one
+from planner.batching.queue_room import AT_ONCE, STANDS_MS, QueueRoom, clients_over, one
 from planner.batching.variant_queues import Item
 from planner.latency_table import LatencyTable
 from planner.types import Client
@@ -69,3 +69,30 @@ def test_who_needs_less_room_than_the_one_that_was_refused_is_looked_at() -> Non
     assert not full.comes(deadline_ms, client, rows=3)
     assert full.looks == 1
     assert len(full.comes(deadline_ms, client, rows=2)) == 2
+
+
+def test_a_key_may_hold_as_much_of_a_full_queue_as_its_weight_says() -> None:
+    full = Full()
+    heavy, light = Client("heavy", 3.0), Client("light", 1.0)
+    for number, item in enumerate(full.items):
+        item.client = light if number % 4 == 0 else heavy
+    assert clients_over(full.items, one) == {}
+    soonest_ms = full.items[0].deadline_ms - 1.0
+    left = full.comes(soonest_ms, light)  # with it, more than a quarter
+    assert {item.client.name for item in left} == {"light"}
+    full.room = QueueRoom()
+    full.items = [item for item in full.items if item.client is heavy]
+    left = full.comes(soonest_ms, light)
+    assert {item.client.name for item in left} == {"heavy"}
+    assert len(left) == AT_ONCE
+
+
+def test_of_a_full_queue_a_lower_priority_leaves_before_a_later_deadline() -> None:
+    full = Full(clients=1)
+    (client,) = full.clients
+    low, high = full.items[:3], full.items[3:]
+    for item in low:
+        item.priority = 101
+    left = full.comes(full.items[-1].deadline_ms + 1_000.0, client)
+    assert sorted(map(full.items.index, left)) == list(range(len(low)))
+    assert all(item.priority == 100 for item in high)

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -47,6 +48,36 @@ def test_a_choice_that_meets_the_slo_satisfies_floor_ceiling_and_budget(
         assert meets_floor_and_ceiling(candidate, asked)
         assert answer.predicted_ms <= left_ms(asked) + EPSILON
         assert answer.predicted_ms >= max(0.0, chosen.busy_until_ms - NOW_MS) + run_ms - EPSILON
+
+
+@pytest.mark.parametrize("prefer", Prefer)
+@pytest.mark.parametrize("ready", [True, False], ids=["ready", "to be loaded"])
+def test_the_way_between_gateway_and_worker_comes_off_the_time(prefer: Prefer, ready: bool) -> None:
+    """A row takes 12 ms, as a measured profile counts, and the way 8."""
+    here = worker("w1", free_mib=500.0), [key("a")] if ready else []
+    view = snapshot(catalog([variant("a")], [profile("a", 10.0, load_s=0.0)]), here)
+    far = replace(view, transport_ms=8.0)
+    for latency_ms, found in ((19.9, Refusal), (20.0, Choice)):
+        answer = select(far, query(latency_ms, prefer=prefer), NOW_MS)
+        assert type(answer) is found, latency_ms
+        assert isinstance(answer, Refusal) or answer.predicted_ms == 20.0
+
+
+@pytest.mark.parametrize("cheaper", ["a", "b"])
+def test_of_two_that_are_done_at_the_same_time_the_cheaper_one_answers(cheaper: str) -> None:
+    dearer = "b" if cheaper == "a" else "a"
+    view = snapshot(
+        catalog(
+            [variant("a"), variant("b")],
+            [profile(cheaper, kind="cpu-1"), profile(dearer, kind="cpu-4")],
+            kinds=[kind("cpu-1", 0.36), kind("cpu-4", 1.44)],
+        ),
+        (worker("w1", kind="cpu-1"), [key(cheaper)]),
+        (worker("w2", kind="cpu-4"), [key(dearer)]),
+    )
+    answer = select(view, query(100.0, prefer=Prefer.LATENCY), NOW_MS)
+    assert isinstance(answer, Choice)
+    assert answer.candidate.variant == cheaper
 
 
 @given(snapshots(), queries)

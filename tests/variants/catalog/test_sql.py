@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import psycopg
@@ -185,6 +186,22 @@ def test_a_writer_gives_up_when_its_patience_is_over_and_a_reader_goes_on(path: 
     assert [one.kind for one in catalog.events(10)] == [event("stored").kind]
     other.close()
     catalog.close()
+
+
+def test_who_finds_all_connections_busy_is_told_when_its_patience_is_over(
+    somewhere: Place,
+) -> None:
+    """SQLAlchemy's own patience is half a minute, in which a gateway is asked again and again."""
+    catalog = open_catalog(somewhere.url, 0.5)
+    somewhere.handles.append(catalog)
+    assert isinstance(catalog, SqlCatalog)
+    assert catalog._engine.pool.timeout() == 0.5  # type: ignore[attr-defined]
+    with ExitStack() as busy:
+        for _ in range(15):
+            busy.enter_context(catalog._engine.connect())
+        with pytest.raises(StateUnavailable, match="all connections are busy"):
+            catalog.revision()
+    assert catalog.revision() == 0
 
 
 def test_a_process_that_only_reads_never_imports_alembic(path: Path) -> None:

@@ -182,6 +182,24 @@ def test_a_process_that_was_stopped_does_not_keep_others_from_writing(
         time.sleep(0.001)
 
 
+@pytest.mark.parametrize("stopped", ["next", "turn"], ids=["waiting", "writing"])
+def test_however_long_a_process_is_stopped_one_thread_waits_for_it(
+    database: Path, turn: Path, stopped: str
+) -> None:
+    """A control loop writes every second, and a machine may have stopped a process for days."""
+    begun, turns = threading.active_count(), Turns(database)
+    with held(Path(f"{database}-{stopped}")):
+        for _ in range(20):
+            with turns.turn(0.02):
+                assert threading.active_count() <= begun + 1
+    end_s = time.monotonic() + PATIENCE_S
+    while threading.active_count() > begun:
+        assert time.monotonic() < end_s
+        time.sleep(0.001)
+    with turns.turn(PATIENCE_S):
+        assert taken(turn)
+
+
 def test_where_no_lock_can_be_made_sqlite_decides(tmp_path: Path) -> None:
     with Turns(tmp_path / "no folder" / "catalog.db").turn(PATIENCE_S):
         pass

@@ -28,15 +28,24 @@ class MemoryCanaries(MemoryOperators):
         self._lived: set[VersionKey] = set()
 
     def set_stage(
-        self, tasks: Collection[TaskName], model: ModelName, version: int, stage: Stage
-    ) -> None:
+        self,
+        tasks: Collection[TaskName],
+        model: ModelName,
+        version: int,
+        stage: Stage,
+        *,
+        decided_at: int | None = None,
+    ) -> bool:
         with self._writing:
             old = self._snapshot
+            if decided_at not in (None, old.revision):
+                return False
             known = {key_of(v) for v in old.versions}
             for task in tasks:
                 if (task, model, version) not in known:
                     raise NotFound(f"task {task!r} has no version {model}-v{version}")
             self._move({(task, model, version): stage for task in tasks}, old.canaries)
+            return True
 
     def promote(
         self, tasks: Collection[TaskName], model: ModelName, version: int | None = None

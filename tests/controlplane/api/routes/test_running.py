@@ -1,6 +1,9 @@
 """What the control API shows of workers, the plan, turns and events."""
 
+import asyncio
+from collections.abc import Mapping, Sequence
 from time import time
+from typing import Any
 
 import httpx
 import pytest
@@ -10,6 +13,7 @@ from controlplane.views.history import STEP_S, slot_of
 from tests.controlplane.api.routes.made_api import get
 from tests.controlplane.builders import DictLive, worker
 from variants.catalog.memory import MemoryCatalog
+from variants.core_time import CoreTime
 from variants.types import (
     Event,
     Placement,
@@ -29,6 +33,30 @@ async def test_workers_come_in_order_with_what_they_have_loaded(api: httpx.Async
         ("cpu-4-a", "linear-v1-onnx-fp32"),
         ("cpu-4-b", "mlp-v1-onnx-int8"),
     ]
+
+
+async def test_a_plan_asks_the_live_state_for_all_that_it_shows_at_once(
+    api: httpx.AsyncClient, live: DictLive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that takes a second for each answer kept a page waiting for four."""
+    both = asyncio.Barrier(2)
+    cores, controller = live.core_times, live.controller
+    waits = iter([True])
+
+    async def core_times() -> Sequence[CoreTime]:
+        await both.wait()
+        return await cores()
+
+    async def told() -> Mapping[str, Any] | None:
+        if next(waits, False):
+            await both.wait()
+        return await controller()
+
+    monkeypatch.setattr(live, "core_times", core_times)
+    monkeypatch.setattr(live, "controller", told)
+    async with asyncio.timeout(30):
+        plan = await get(api, "/v1/plan")
+    assert plan["cores"]["level"]
 
 
 async def test_workers_come_in_parts_to_who_asks_for_parts(

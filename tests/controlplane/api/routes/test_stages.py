@@ -1,10 +1,13 @@
 """Stages of versions, changed by the control API."""
 
+from dataclasses import replace
+from typing import Any
+
 import httpx
 import pytest
 
 from tests.controlplane.api.routes.made_api import get
-from tests.controlplane.builders import register
+from tests.controlplane.builders import CPU, register
 from variants.catalog.memory import MemoryCatalog
 from variants.types import ModelName, Stage, TaskName
 
@@ -49,6 +52,46 @@ async def test_the_only_live_version_of_a_task_goes_only_where_that_is_said(
     assert (reply.status_code, reply.json()["stage"]) == (200, "retired")
     again = await api.post(path, json={"stage": "retired"})
     assert again.status_code == 200
+
+
+async def test_of_two_who_retire_the_last_live_versions_at_once_one_is_refused(
+    api: httpx.AsyncClient, catalog: MemoryCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each sees the other version live before."""
+    catalog.set_stage([TaskName("digits")], ModelName("slow"), 1, Stage.RETIRED)
+    retire = catalog.set_stage
+    others = iter(["linear"])
+
+    def set_stage(*asked: Any, **said: Any) -> bool:
+        for other in others:
+            retire([TaskName("digits")], ModelName(other), 1, Stage.RETIRED)
+        return retire(*asked, **said)
+
+    monkeypatch.setattr(catalog, "set_stage", set_stage)
+    reply = await api.post("/v1/models/digits/mlp/versions/1/stage", json={"stage": "retired"})
+
+    assert (reply.status_code, reply.json()["code"]) == (409, "CONFLICT")
+    assert "mlp-v1 is the only live version of digits" in reply.json()["error"]
+    live = [one.model for one in catalog.snapshot().versions if one.stage is Stage.LIVE]
+    assert live == ["mlp"]
+
+
+async def test_what_changes_meanwhile_elsewhere_holds_up_no_stage(
+    api: httpx.AsyncClient, catalog: MemoryCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where profiles are measured: each advances the revision."""
+    retire = catalog.set_stage
+    prices = iter([0.5, 0.6])
+
+    def set_stage(*asked: Any, **said: Any) -> bool:
+        if (price := next(prices, None)) is not None:
+            catalog.put_profiles((), (replace(CPU, usd_per_hour=price),))
+        return retire(*asked, **said)
+
+    monkeypatch.setattr(catalog, "set_stage", set_stage)
+    reply = await api.post("/v1/models/digits/mlp/versions/1/stage", json={"stage": "retired"})
+
+    assert (reply.status_code, reply.json()["stage"]) == (200, "retired")
 
 
 async def test_a_retired_variant_dominates_nothing(

@@ -134,6 +134,8 @@ def test_any_host_does_not_mean_any_page(tmp_path: Path) -> None:
         ("bearer  sesame ", True),
         ("Bearer Sesame", False),
         ("Bearer sesam", False),
+        ("Bearer sesames", False),
+        ("Bearer sesame sesame", False),
         ("Bearer", False),
         ("Basic sesame", False),
         ("sesame", False),

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from controlplane.gateway.query.query_errors import worker_error
 from planner.types import Query
 from tests.controlplane.serving import FAST, KIND, LATE, TASK, Served, infer, query, until
 from variants.types import DeviceKindName, TaskName
-from workers.channel.reply import SILENT
+from workers.channel.reply import SILENT, lost_reply
 from workers.types import ReplyCode
 
 
@@ -104,6 +105,29 @@ async def test_the_query_of_a_killed_worker_is_lost_when_there_is_no_other(serve
     assert (status, code) == (503, "REPLICA_LOST")
     assert served.in_flight == 0
     await until(lambda: not served.gateway.known.workers)
+
+
+async def test_a_query_is_tried_at_two_workers_and_no_more(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many there are: one that ends its worker shall not end them all."""
+    for name in ("w1", "w2", "w3", "w4"):
+        await served.worker(name, FAST)
+    tried: list[str] = []
+
+    def lost_at(worker: str) -> Any:
+        def infer(*asked: Any) -> int:
+            tried.append(worker)
+            asyncio.get_running_loop().call_soon(asked[4], lost_reply("closed"))
+            return len(tried)
+
+        return infer
+
+    for worker, connection in served.gateway.path.connections.items():
+        monkeypatch.setattr(connection, "infer", lost_at(worker))
+    answer = await served.ask(query(1))
+    assert answer.error[:2] == (503, "REPLICA_LOST")
+    assert len(tried) == len(set(tried)) == 2
 
 
 async def test_who_has_the_time_waits_for_the_worker_that_follows(served: Served) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from controlplane.gateway.query import one_answer
 from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
 from planner.types import Candidate
 from tests.controlplane.serving import (
@@ -204,6 +205,32 @@ async def test_the_books_balance(served: Served) -> None:
     assert counters.task("").errors == {"TASK_NOT_FOUND": 1, "INVALID_INPUT": 1}
     assert sum(letters.buckets) == 5
     assert [answer.status for answer in answers] == [200] * 5 + [504, 404, 404, 400]
+
+
+@pytest.mark.parametrize("best_effort", [False, True])
+async def test_what_became_late_as_its_answer_was_written_did_not_meet_its_slo(
+    served: Served, monkeypatch: pytest.MonkeyPatch, best_effort: bool
+) -> None:
+    """Large outputs take their time, after which it counts whether an answer is in time."""
+    await served.worker("w1", FAST)
+    path, clock_ms, write = served.gateway.path, served.gateway.path.clock_ms, one_answer.encode
+    written: list[bool] = []
+
+    def encode(parsed: Any, outputs: Any, metadata: Any) -> Any:
+        written.append(metadata.slo_met)
+        return write(parsed, outputs, metadata)
+
+    def late_ms() -> float:  # the look at the clock that follows
+        return clock_ms() + (120_000.0 if written == [True] else 0.0)
+
+    monkeypatch.setattr(one_answer, "encode", encode)
+    monkeypatch.setattr(path, "clock_ms", late_ms)
+    answer = await served.ask(query(1, best_effort=best_effort))
+    if best_effort:
+        assert (answer.status, answer.json["slo_met"], written) == (200, False, [True, False])
+        assert path.counters.task("letters").variants[FAST].missed == 1
+    else:
+        assert answer.error[:2] == (504, "DEADLINE_EXCEEDED")
 
 
 async def test_the_nearest_to_what_no_variant_can_do_is_told_from_what_could_have_been(

@@ -1,6 +1,7 @@
 """What ends a registration over REST before it is done, and who says so."""
 
 import asyncio
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from controlplane.registry.over_rest.operations import STALE_S
 from controlplane.timestamps import StampAges
 from tests.controlplane.registry.over_rest.room import SLEEPS, SUCCEEDS, Room, finished, post
+from variants.errors import StateUnavailable
 
 pytestmark = pytest.mark.slow
 
@@ -54,6 +56,53 @@ async def test_one_that_tells_of_nothing_new_is_given_up(room: Room) -> None:
     assert (operation["state"], operation["error"]["code"]) == ("failed", "DEADLINE_EXCEEDED")
     assert operation["error"]["error"].startswith("it told of nothing new for 3 s and was ended;")
     assert room.uploads() == []
+
+
+async def test_a_live_state_that_is_away_ends_no_registration_and_hears_its_outcome(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its progress is worth nothing beside what was built and measured."""
+    monkeypatch.setattr("controlplane.registry.over_rest.operations.AGAIN_S", 0.05)
+    stored = room.live.put_operation
+    told: list[str] = []
+
+    async def put(id: str, body: Mapping[str, Any], /) -> None:
+        told.append(body["state"])
+        if len(told) > 1 and told.count("succeeded") < 3:
+            raise StateUnavailable("the live state does not answer")
+        await stored(id, body)
+
+    monkeypatch.setattr(room.live, "put_operation", put)
+    async with room.serve(PLODS) as client:
+        operation = await finished(client, await post(client))
+
+    assert operation["state"] == "succeeded"
+    assert told.count("running") > 2
+    assert room.uploads() == []
+
+
+async def test_a_gateway_that_stops_waits_for_no_live_state(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = room.live.put_operation
+    outcomes = 0
+
+    async def put(id: str, body: Mapping[str, Any], /) -> None:
+        nonlocal outcomes
+        if body["state"] != "running":
+            outcomes += 1
+            raise StateUnavailable("the live state does not answer")
+        await stored(id, body)
+
+    monkeypatch.setattr(room.live, "put_operation", put)
+    async with room.serve(SLEEPS) as client:
+        await post(client)
+        await pids_written(room)
+        assert room.registrations is not None
+        async with asyncio.timeout(60):
+            await room.registrations.close()
+
+    assert outcomes == 1
 
 
 async def test_a_registration_is_ended_on_demand(room: Room) -> None:

@@ -80,6 +80,16 @@ def test_the_directory_and_its_secrets_are_private(settings: Settings, tmp_path:
     assert (settings.state_dir / "ray.token").read_text() == token
 
 
+def test_a_run_directory_that_was_copied_without_its_mode_is_private_again(
+    settings: Settings,
+) -> None:
+    """Who could enter it could have a gateway's socket handed over, or ask the live state."""
+    settings.run_dir.mkdir(parents=True)
+    settings.run_dir.chmod(0o777)
+    prepare(settings)
+    assert settings.run_dir.stat().st_mode & 0o777 == 0o700
+
+
 def test_a_directory_that_cannot_be_made_is_named(settings: Settings, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     settings.state_dir = tmp_path / "file" / "state"
