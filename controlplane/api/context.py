@@ -147,7 +147,8 @@ class ApiContext:
 
     async def cores(self) -> CoreStatus:
         """Whether what answers queries has the cores that it needs."""
-        return core_status(await self.live.core_times())
+        before = (await self.told()).get("cores_short", ())
+        return core_status(await self.live.core_times(), before)
 
     async def answered(self) -> AnsweredStatus:
         """Whether each task could be answered, by what the gateway that answers this knows."""
