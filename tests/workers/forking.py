@@ -111,7 +111,9 @@ class Server:
             for asked in self._asked:
                 asked.set_exception(ChildProcessError(f"the process that is forked has ended{how}"))
             for begun in self._running.values():
-                begun.ended.set_exception(ChildProcessError(f"what it was forked of has ended{how}"))
+                begun.ended.set_exception(
+                    ChildProcessError(f"what it was forked of has ended{how}")
+                )
 
     def _how_it_ended(self) -> str:
         """``, by SIGKILL``: as by the kernel, for want of memory. What it said itself is on its
