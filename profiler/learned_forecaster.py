@@ -10,7 +10,7 @@ Fitting takes seconds and happens elsewhere: ``training_data()`` copies what the
 with little history, ``planner.forecasting.forecast.adaptive`` answers.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -306,10 +306,17 @@ class LearnedForecaster(Generic[K]):
         self._made = np.append(self._made, np.zeros(rows, np.int64))
         self._shifts = np.concatenate([self._shifts, np.zeros((rows, len(self._levels)))])
 
+    def forget(self, gone: Callable[[K], bool]) -> None:
+        """See ``planner.forecasting.forecast.Forecaster``."""
+        self._fallback.forget(gone)
+        self._keep(self._buckets.without(gone))
+
     def _forget(self) -> None:
-        idle_s = self._buckets.silent_s
-        [rows] = np.nonzero(idle_s <= IDLE_S)
-        if len(rows) < len(idle_s):
+        [rows] = np.nonzero(self._buckets.silent_s <= IDLE_S)
+        self._keep(rows)
+
+    def _keep(self, rows: npt.NDArray[np.int64]) -> None:
+        if len(rows) < len(self._buckets.rows):
             self._buckets.keep(rows)
             self._rates, self._points = self._rates[rows], self._points[rows]
             self._since = self._since[rows]

@@ -18,7 +18,9 @@ from socket import gethostname
 from variants.container import CONTROL_GROUPS, OWN_GROUP, groups, quota_cores
 
 WINDOW_S = 10.0
-"""Over so long the time is averaged."""
+"""Over so long the time is averaged. A process that was started since says nothing yet: its own
+start would be most of what it has seen, and of what all processes of a machine say the worst
+counts."""
 EVERY_S = 0.9
 """How often the files are read at most: reports that follow each other closely say the same."""
 STAT_BYTES = 64 * 2**10
@@ -73,18 +75,20 @@ class CoreMeter:
         cores: Collection[int] | None = None,
         host: str = "",
         used_s: Callable[[], float] = time.process_time,
+        least_s: float = WINDOW_S,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """
         Args:
             cores: those that count; None: all that this process may run on now.
             used_s: processor time of this process.
+            least_s: over how long a time at least something is said.
         """
         self._root, self._own = root, own
         self._stat = proc / "stat"
         self._cores = frozenset(os.sched_getaffinity(0) if cores is None else cores)
         self._host = host or gethostname()
-        self._used_s, self._clock_s = used_s, clock_s
+        self._used_s, self._least_s, self._clock_s = used_s, least_s, clock_s
         folders = list(groups("cpu", root, own))
         pressures = [folder / "cpu.pressure" for folder in folders[:1]] + [proc / "pressure/cpu"]
         self._pressure = next((file for file in pressures if file.exists()), None)
@@ -97,14 +101,14 @@ class CoreMeter:
         self._latest: CoreTime | None = None
 
     def look(self) -> CoreTime | None:
-        """How the cores' time was used lately; None before a second has passed."""
+        """How the cores' time was used lately; None before enough of it has passed."""
         now_s = self._clock_s()
         if self._seen and now_s - self._seen[-1].at_s < EVERY_S:
             return self._latest
         self._seen.append(self._read(now_s))
         while len(self._seen) > 2 and now_s - self._seen[1].at_s >= WINDOW_S:
             self._seen.popleft()
-        if len(self._seen) > 1:
+        if now_s - self._seen[0].at_s >= max(self._least_s, EVERY_S):
             self._latest = self._between(self._seen[0], self._seen[-1])
         return self._latest
 

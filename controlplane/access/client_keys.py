@@ -274,6 +274,12 @@ def tokens_in(keys: Iterable[ClientKey]) -> frozenset[bytes]:
     return frozenset(key.digest for key in keys if key.role is Role.OPERATOR)
 
 
+def is_older_token(keys: Iterable[ClientKey], token: str) -> bool:
+    """Whether this is the older one of two tokens of the operator."""
+    tokens = [key.digest for key in keys if key.role is Role.OPERATOR]
+    return len(tokens) > 1 and tokens[0] == digest_of(token.encode())
+
+
 def takes_token(path: Path, token: str) -> bool | None:
     """Whether the file has this one of the operator's tokens; None where it has none at all, or
     cannot be read, so that the setting counts."""

@@ -8,10 +8,11 @@ from controlplane.views.schemas import Schema
 
 
 class OldKey(Schema):
-    """Whether a client that changes its key still uses the older one."""
+    """Whether somebody who changes a key still uses the older one."""
 
     watched_since: str = Field(description="From when on it was looked at.")
-    used_at: str | None = Field(description="When a query came with it last; null: none since.")
+    used_at: str | None = Field(description="When a request came with it last; null: none since.")
+    requests: int = Field(0, description="How many came with it since then.")
 
 
 class ClientRow(Schema):
@@ -29,6 +30,11 @@ class ClientRow(Schema):
 
 class Clients(Schema):
     clients: list[ClientRow]
+    old_token: OldKey | None = Field(
+        None,
+        description="The operator's older token, between `keys rotate api-token` and its "
+        "`--finish`; null where there is one token.",
+    )
 
 
 def client_routes(context: ApiContext) -> APIRouter:
@@ -38,6 +44,10 @@ def client_routes(context: ApiContext) -> APIRouter:
     @routes.get("/clients", summary="What was asked by each client's key")
     async def clients() -> Clients:
         """Since the gateways started, and as long as there are keys."""
-        return Clients(clients=[ClientRow(**row) for row in await context.live.clients()])
+        old = await context.live.old_token()
+        return Clients(
+            clients=[ClientRow(**row) for row in await context.live.clients()],
+            old_token=None if old is None else OldKey(**old),
+        )
 
     return routes

@@ -73,7 +73,11 @@ class ControlReads(Operations, Protocol):
         (``controlplane.controller.events.loop_report``), where one did."""
 
     async def clients(self) -> Sequence[Mapping[str, Any]]:
-        """``{name, weight, asked, answered, refused}`` of each client's key."""
+        """``{name, weight, asked, answered, refused, old_key}`` of each client's key."""
+
+    async def old_token(self) -> Mapping[str, Any] | None:
+        """``{watched_since, used_at, requests}`` of the operator's older token; None where there is
+        one token."""
 
     async def machines(self) -> Mapping[str, Any] | None:
         """What ``controlplane.controller.nodes.node_counts`` tells, where a control loop looked."""
@@ -143,7 +147,8 @@ class ApiContext:
 
     async def cores(self) -> CoreStatus:
         """Whether what answers queries has the cores that it needs."""
-        return core_status(await self.live.core_times())
+        before = (await self.told()).get("cores_short", ())
+        return core_status(await self.live.core_times(), before)
 
     async def answered(self) -> AnsweredStatus:
         """Whether each task could be answered, by what the gateway that answers this knows."""

@@ -106,7 +106,9 @@ class Arrivals:
                     if key in least:
                         tightest[task, slo] = min(tightest.get((task, slo), inf), least[key])
         if known and isfinite(elapsed_s):
-            self.estimator.observe(now_s, rows, tightest, elapsed_s)
+            # Gateways go on telling of a class of which nothing comes; it need not be followed.
+            came = {key: new for key, new in rows.items() if new > 0.0}
+            self.estimator.observe(now_s, came, tightest, elapsed_s)
             self.dispersion.count(_by_task(rows, pinned), elapsed_s)
         self._classes = smoothed(self._classes, demands([rows], elapsed_s), DEMAND_WEIGHT)
         self._tightest.saw(now_s, pins_tightest)

@@ -17,13 +17,15 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from controlplane.access.client_keys import KeysOfHead
+from controlplane.access.client_keys import TOKEN, KeysOfHead
 from controlplane.access.exposure import own_addresses
 from controlplane.access.tls import FollowedCertificate
 from controlplane.api.context import ApiContext
 from controlplane.gateway.background import Background, in_turns
 from controlplane.gateway.canaries.diversions import Diversions
 from controlplane.gateway.canaries.feedback import Feedback
+from controlplane.gateway.counting.client_counters import OldKeyUse
+from controlplane.gateway.counting.counters import Counters
 from controlplane.gateway.http.access import Access
 from controlplane.gateway.http.asgi import LiveReads, build_asgi
 from controlplane.gateway.http.client_limits import ClientLimits
@@ -325,12 +327,26 @@ class Gateway:
             answering=dict(self._answering),
             fleet=fleet,
             certificate_ends_s=self._certificate_ends_s(),
+            old_keys=self._old_keys(total),
             core_times=await self.core_times(),
             loop=await loop_seen(self._loop, known.catalog, statuses, frozen=known.frozen),
             rooms=await asyncio.to_thread(rooms_here, self.settings),
             processes=await asyncio.to_thread(process_metrics, self.id),
         )
         return GatewayCollector(total, seen)
+
+    def _old_keys(self, total: Counters) -> dict[str, OldKeyUse]:
+        """How the older key of each client that has two is used, and the operator's older token, by
+        the gateways of this machine."""
+        assert self._prepared is not None
+        clients = self._prepared.access.clients
+        found = {
+            name: total.client(name).old_keys.uses.get(digest)
+            for name, digest in clients.old_keys.items()
+        }
+        if clients.old_token:
+            found[TOKEN] = total.old_tokens.uses.get(clients.old_token)
+        return {name: use for name, use in found.items() if use is not None}
 
     def _keys_status(self) -> KeysStatus:
         """Whether the file of clients' keys can be read."""

@@ -5,7 +5,7 @@ Here are what all stand on, errors, and what happens over time; those of the cat
 plans and of peaks have modules of their own.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -164,15 +164,26 @@ class SloReport(Schema):
     standing: ServiceStatusSchema | None = None
 
     @classmethod
-    def of(cls, report: Mapping[str, Any], *, cores_short: bool = False) -> Self:
+    def of(
+        cls,
+        report: Mapping[str, Any],
+        *,
+        cores_short: bool = False,
+        before: Container[str] = (),
+    ) -> Self:
         """A report with what its last seconds amount to.
 
         Args:
             cores_short: some machine's cores are.
+            before: tasks that missed their SLO before.
         """
         found = cls.model_validate(report)
         status = service_status(
-            found.outcomes_lately(), found.lately_s, found.turned_away, cores_short=cores_short
+            found.outcomes_lately(),
+            found.lately_s,
+            found.turned_away,
+            cores_short=cores_short,
+            before=before,
         )
         found.standing = ServiceStatusSchema.model_validate(status)
         return found

@@ -1,6 +1,6 @@
 """Buckets: arrivals of many keys, counted at odd moments, become rates over equal spans of time."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -75,6 +75,11 @@ class Buckets(Generic[KeyT]):
             self._seen_s = np.append(self._seen_s, np.zeros(len(fresh)))
             self.silent_s = np.append(self.silent_s, np.zeros(len(fresh)))
         return len(fresh)
+
+    def without(self, gone: Callable[[KeyT], bool]) -> npt.NDArray[np.int64]:
+        """The rows of all keys but those that are gone, shape ``(kept,)``, for ``keep``."""
+        kept = [row for key, row in self.rows.items() if not gone(key)]
+        return np.array(kept, np.int64)
 
     def keep(self, rows: npt.NDArray[np.int64]) -> None:
         """Keep the rows with these numbers, shape ``(kept,)``, and forget all others.

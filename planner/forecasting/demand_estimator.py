@@ -152,10 +152,12 @@ class DemandEstimator:
         """Count room in what rows cost by this catalog from now on; before, each row is as much.
 
         What was learned is kept where the costs of rows have changed: the present mix is the
-        measure of both.
+        measure of both. What was learned of tasks that the catalog has no more is forgotten.
         """
         if catalog is not self._catalog:
             self._catalog, self._costs = catalog, RowCosts(catalog)
+            known = {one.task for one in catalog.variants} | {one.name for one in catalog.tasks}
+            self._forecast.forget(lambda task: task not in known)
             self._measure()
 
     def _measure(self) -> None:

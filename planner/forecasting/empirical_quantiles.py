@@ -11,7 +11,7 @@ and what was learned of errors at one rate holds at another: at a low one they g
 at a high one with the rate itself.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from math import exp, sqrt
 from statistics import NormalDist
@@ -255,10 +255,16 @@ class EmpiricalQuantiles(Generic[KeyT]):
         self._latest.widen(rows)
         self._calibration.widen(rows)
 
+    def forget(self, gone: Callable[[KeyT], bool]) -> None:
+        """See ``planner.forecasting.forecast.Forecaster``."""
+        self._keep(self._buckets.without(gone))
+
     def _forget(self) -> None:
-        idle_s = self._buckets.silent_s
-        [rows] = np.nonzero(idle_s <= IDLE_S)
-        if len(rows) == len(idle_s):
+        [rows] = np.nonzero(self._buckets.silent_s <= IDLE_S)
+        self._keep(rows)
+
+    def _keep(self, rows: npt.NDArray[np.int64]) -> None:
+        if len(rows) == len(self._buckets.rows):
             return
         self._buckets.keep(rows)
         self._errors, self._made = self._errors[rows], self._made[rows]

@@ -5,7 +5,7 @@ that loading takes. ``adaptive`` needs nothing but arithmetic; ``profiler.learne
 one that learns. Forecasters remember, but hold no clock: the same counts give the same quantiles.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from planner.forecasting.demand import Counters, SloClass, demands
@@ -45,6 +45,10 @@ class Forecaster(Protocol[KeyT]):
             By key, one rate for each of ``quantiles``; never negative, and not descending. Keys of
             which nothing came for long are left out.
         """
+        ...
+
+    def forget(self, gone: Callable[[KeyT], bool]) -> None:
+        """Forget the keys that are gone: none of them is asked for any more."""
         ...
 
     def memory(self) -> Memory:
@@ -112,6 +116,11 @@ class ClassForecast:
             if rate > 0.0 and key[0] in totals
         }
         return demands([rates], 1.0)
+
+    def forget(self, gone: Callable[[TaskName], bool]) -> None:
+        """Forget the tasks that are gone."""
+        self._totals.forget(gone)
+        self._parts.forget(lambda key: gone(key[0]))
 
     def memory(self) -> Memory:
         """See ``planner.forecasting.memory.Remembers``."""

@@ -99,12 +99,15 @@ def _waited_s(file: int | None) -> float:
 
 
 def lost_s(before: Mark, after: Mark) -> float:
-    """Time that the calling thread wanted to run and did not."""
-    waited_s = after.waited_s - before.waited_s
-    if after.sleeps > before.sleeps:
-        return waited_s
+    """Time that the calling thread wanted to run and did not; no more than it did not compute.
+
+    A thread that has to wait while it marks a moment has waited for longer than lies between the
+    two, by what it reads.
+    """
     wall_s = after.wall_s - before.wall_s
-    return max(waited_s, wall_s - (after.processor_s - before.processor_s))
+    idle_s = max(0.0, wall_s - (after.processor_s - before.processor_s))
+    slept = after.sleeps > before.sleeps
+    return min(after.waited_s - before.waited_s, idle_s) if slept else idle_s
 
 
 def contention_between(before: Mark, after: Mark, threads: int) -> Contention:

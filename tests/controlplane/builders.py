@@ -153,6 +153,7 @@ class DictLive:
         self.refusal = ""
         """Why it takes nothing."""
         self.client_rows: list[dict[str, Any]] = []
+        self.old_token_use: dict[str, Any] | None = None
         self.seen_machines: dict[str, Any] | None = None
         self.judged_rows: dict[str, dict[str, tuple[int, int]]] = {}
         self.judged_canaries: dict[str, Any] = {}
@@ -212,6 +213,9 @@ class DictLive:
 
     async def clients(self) -> Sequence[Mapping[str, Any]]:
         return self.client_rows
+
+    async def old_token(self) -> Mapping[str, Any] | None:
+        return self.old_token_use
 
     async def machines(self) -> Mapping[str, Any] | None:
         return self.seen_machines

@@ -1,5 +1,6 @@
 """The forecaster that learns, on arrivals that have something to learn from."""
 
+import json
 from collections.abc import Iterator
 
 import numpy as np
@@ -108,6 +109,20 @@ def test_a_new_task_is_forecast_by_the_plain_one(model: Model) -> None:
     plain.observe(HOURS * HOUR_S + 1_800.0, 10.0, {"new": 100.0})
 
     assert forecaster.predict((0.95,))["new"] == plain.predict((0.95,))["new"]
+
+
+def test_a_task_that_is_gone_is_forgotten_and_the_others_are_forecast_as_before(
+    model: Model,
+) -> None:
+    forecaster, alone = taught(model, 1_790), taught(model, 1_790)
+    at_s = HOURS * HOUR_S + 1_800.0
+    forecaster.observe(at_s, 10.0, {"a": 500.0, "new": 100.0})
+    alone.observe(at_s, 10.0, {"a": 500.0})
+
+    forecaster.forget(lambda task: task == "new")
+
+    assert forecaster.predict((0.5, 0.95)) == alone.predict((0.5, 0.95))
+    assert '"new"' not in json.dumps(forecaster.memory(), default=str)
 
 
 def test_the_same_data_give_the_same_model(data: TrainingData, model: Model) -> None:

@@ -114,7 +114,21 @@ def test_what_cannot_be_collected_ends_the_run(folder: Path) -> None:
         patch.setenv("ENDS", "yes")
         code, said = run(folder)
     assert code not in (0, 1), said
-    assert "the process that is forked has ended" in said
+    assert "the process that is forked has ended, with exit code 3" in said
+
+
+def test_a_process_that_is_killed_while_it_collects_is_told_as_that(folder: Path) -> None:
+    """As by the kernel, which ends what takes most memory."""
+    (folder / "conftest.py").write_text(
+        CONFTEST + "import os, signal\ndef pytest_collection():\n"
+        "    if os.environ.get('ENDS'): os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    (folder / "test_sound.py").write_text("def test_it(): pass\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ENDS", "yes")
+        code, said = run(folder)
+    assert code not in (0, 1), said
+    assert "the process that is forked has ended, by SIGKILL" in said
 
 
 def test_warnings_and_what_ends_a_process_at_exit_are_kept(folder: Path) -> None:

@@ -18,10 +18,10 @@ class Machine:
         self.own.write_text(f"0::{group}\n")
         self.now_s = self.used_s = 0.0
 
-    def meter(self, cores: tuple[int, ...] = (0, 1)) -> CoreMeter:
+    def meter(self, cores: tuple[int, ...] = (0, 1), least_s: float = WINDOW_S) -> CoreMeter:
         return CoreMeter(
             proc=self.proc, root=self.root, own=self.own, cores=cores, host="h1",
-            used_s=lambda: self.used_s, clock_s=lambda: self.now_s,
+            used_s=lambda: self.used_s, clock_s=lambda: self.now_s, least_s=least_s,
         )  # fmt: skip
 
     def stat(self, *cores: dict[str, float]) -> None:
@@ -58,6 +58,23 @@ def test_it_says_what_the_last_ten_seconds_were_used_for(tmp_path: Path) -> None
     assert meter.look() == CoreTime(host="h1", cores=2, used=0.4, busy=1.3, waited=0.63, stolen=0.2)
 
 
+def test_a_process_that_has_just_started_says_nothing_yet(tmp_path: Path) -> None:
+    """Of what all say the worst counts: a worker or gateway that starts in the place of another one
+    made a busy second look like a machine without cores."""
+    machine = Machine(tmp_path)
+    machine.stat({}, {})
+    machine.waited(0.0)
+    meter = machine.meter()
+    meter.look()
+    for second in range(1, 10):
+        machine.now_s = float(second)
+        machine.stat({"user": 1.0}, {"user": 1.0})
+        machine.waited(1.0)
+        assert meter.look() is None
+    machine.now_s = 10.0
+    assert meter.look() == CoreTime(host="h1", cores=2, used=0.0, busy=0.2, waited=0.1, stolen=0.0)
+
+
 def test_other_cores_than_it_may_run_on_do_not_count(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     machine.stat({}, {}, {})
@@ -75,7 +92,7 @@ def test_other_cores_than_it_may_run_on_do_not_count(tmp_path: Path) -> None:
 def test_files_that_are_not_there_say_nothing(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     machine.own.unlink()
-    meter = machine.meter()
+    meter = machine.meter(least_s=1.0)
     meter.look()
     machine.now_s, machine.used_s = 2.0, 1.0
 
@@ -105,7 +122,7 @@ def test_a_quota_is_named_where_it_held_something_back(tmp_path: Path) -> None:
     (machine.group / "cpu.max").write_text("25000 50000\n")
     stat = "usage_usec 9\nnr_periods {}\nnr_throttled {}\nthrottled_usec 77\n".format
     (machine.group / "cpu.stat").write_text(stat(10, 3))
-    meter = machine.meter()
+    meter = machine.meter(least_s=1.0)
     meter.look()
 
     machine.now_s = 5.0
@@ -177,7 +194,7 @@ def test_a_counter_that_goes_back_counts_as_still(tmp_path: Path) -> None:
 
 def test_this_machine_tells_what_this_process_uses() -> None:
     now_s = [0.0]
-    meter = CoreMeter(clock_s=lambda: now_s[0])
+    meter = CoreMeter(clock_s=lambda: now_s[0], least_s=1.0)
     assert meter.look() is None
     now_s[0] = 1.0
 

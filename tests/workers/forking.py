@@ -106,11 +106,23 @@ class Server:
                     continue
                 ended = self._running.pop(pid).ended
             ended.set_result(message["code"])
+        how = self._how_it_ended()
         with self._lock:
             for asked in self._asked:
-                asked.set_exception(ChildProcessError("the process that is forked has ended"))
+                asked.set_exception(ChildProcessError(f"the process that is forked has ended{how}"))
             for begun in self._running.values():
-                begun.ended.set_exception(ChildProcessError("it ended with what it was forked of"))
+                begun.ended.set_exception(
+                    ChildProcessError(f"what it was forked of has ended{how}")
+                )
+
+    def _how_it_ended(self) -> str:
+        """``, by SIGKILL``: as by the kernel, for want of memory. What it said itself is on its
+        standard error."""
+        try:
+            code = self._process.wait(ENDING_S)
+        except subprocess.TimeoutExpired:
+            return " its connection, and goes on"
+        return f", by {signal.Signals(-code).name}" if code < 0 else f", with exit code {code}"
 
     def _told(self) -> bytes:
         try:

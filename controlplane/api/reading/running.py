@@ -120,7 +120,8 @@ def _add_outcomes(routes: APIRouter, context: ApiContext) -> None:
     @routes.get("/slo", summary="How well SLOs are met")
     async def slo() -> SloReport:
         short = (await context.cores()).level is CoreLevel.SHORT
-        return SloReport.of(await context.live.slo_report(), cores_short=short)
+        before = (await context.told()).get("slo_missed", ())
+        return SloReport.of(await context.live.slo_report(), cores_short=short, before=before)
 
     @routes.get("/history", summary="How queries ended over the last hour")
     async def past(

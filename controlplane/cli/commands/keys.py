@@ -17,10 +17,13 @@ from controlplane.cli.outcome import NotRunning, Output, OutputOption, emit
 from controlplane.cli.render import WITHOUT_KEY, printable, table
 from controlplane.cli.state_settings import StateDir, installed, is_elsewhere, read_settings
 from variants.errors import ModellessError
-from variants.figures import duration
+from variants.figures import counted, duration
 
 Row = Mapping[str, Any]
 COUNTED = ("asked", "answered", "refused")
+OWN_IS_OLDER = (
+    "MODELLESS_API_TOKEN is still the older token here, so that this command has used it as well."
+)
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of a key.")]
 
 keys = typer.Typer(
@@ -36,8 +39,9 @@ def list_keys(
     state_dir: StateDir = None, url: UrlOption = "", output: OutputOption = Output.TABLE
 ) -> None:
     """All keys, and what was asked by each while a gateway runs."""
-    found = client_keys.read(_file(state_dir))
-    counted = _counted(url) if found else None
+    settings = read_settings(state_dir=state_dir)
+    found = client_keys.read(settings.client_keys_path)
+    asked, old_token = _counted(url) if found else (None, None)
     rows = [
         {
             "name": name,
@@ -47,18 +51,20 @@ def list_keys(
             # A gateway that has not read the file yet has been asked nothing by a new key.
             **{
                 what: None
-                if counted is None or role is not Role.QUERIES
-                else counted.get(name, {}).get(what, 0)
+                if asked is None or role is not Role.QUERIES
+                else asked.get(name, {}).get(what, 0)
                 for what in COUNTED
             },
-            "old_key": (counted or {}).get(name, {}).get("old_key"),
+            "old_key": _old_key(name, asked, old_token),
         }
         for (name, weight, role), keys in {
             **Counter((key.name, key.weight, key.role) for key in found),
             ("", 1.0, Role.QUERIES): 0,
         }.items()
-        if name or (counted and "" in counted)
+        if name or (asked and "" in asked)
     ]
+    if old_token and client_keys.is_older_token(found, settings.api_token):
+        typer.echo(OWN_IS_OLDER, err=True)
     emit(rows, output, lambda: _table(rows))
 
 
@@ -94,13 +100,16 @@ def rotate_key(
     finish: Annotated[
         bool, typer.Option("--finish", help="Take the old key back; the new one stays.")
     ] = False,
+    yes: YesOption = False,
+    url: UrlOption = "",
     state_dir: StateDir = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
     """Make a second key; the old one opens the same until --finish.
 
-    Share and counts stay the client's own. The key is shown this once. The name `api-token` makes
-    a second one of MODELLESS_API_TOKEN, the operator's.
+    On a terminal --finish asks before, where the old one was used since then. Share and counts
+    stay the client's own. The key is shown this once. The name `api-token` makes a second one of
+    MODELLESS_API_TOKEN, the operator's.
 
     \b
     modelless keys rotate shop
@@ -109,6 +118,7 @@ def rotate_key(
     settings = read_settings(state_dir=state_dir)
     file = settings.client_keys_path
     if finish:
+        _ask_before(name, yes, url)
         client_keys.end_rotation(file, name)
         said = f"the old key of {name} is taken back"
         emit({"name": name}, output, lambda: typer.echo(printable(said)))
@@ -148,17 +158,36 @@ def remove_key(
     emit({"name": name}, output, lambda: typer.echo(printable(f"the key {name} is taken back")))
 
 
+def _ask_before(name: str, yes: bool, url: str) -> None:
+    """Say how the old key was used, and on a terminal ask, where it was. A script is not asked."""
+    old = _old_key(name, *_counted(url))
+    if old is None or old["used_at"] is None:
+        return
+    because = f"it was {_old_key_words(old)}; who uses it is refused within seconds"
+    if not sys.stdin.isatty():
+        typer.echo(printable(f"the old key of {name}: {because}"), err=True)
+        return
+    confirm(f"Take the old key of {name} back?", yes, because=because, refused="both hold")
+
+
 def _file(state_dir: Path | None) -> Path:
     return read_settings(state_dir=state_dir).client_keys_path
 
 
-def _counted(url: str) -> dict[str, Row] | None:
-    """What the gateways have counted by name; None while none runs."""
+def _counted(url: str) -> tuple[dict[str, Row] | None, Row | None]:
+    """What the gateways have counted by name, and how the operator's older token is used; None
+    while none runs."""
     try:
         with connect(url) as client:
-            return {row["name"]: row for row in client.get("/v1/clients")["clients"]}
+            told = client.get("/v1/clients")
+            return {row["name"]: row for row in told["clients"]}, told.get("old_token")
     except (NotRunning, ModellessError):
-        return None
+        return None, None
+
+
+def _old_key(name: str, asked: Mapping[str, Row] | None, old_token: Row | None) -> Any:
+    """How the older key of a name is used; None where it has one, or nothing is known."""
+    return old_token if name == TOKEN else (asked or {}).get(name, {}).get("old_key")
 
 
 # -- for people ---------------------------------------------------------------------------------
@@ -189,7 +218,8 @@ def _old_key_words(old: Row | None) -> str:
     if old is None:
         return ""
     if old["used_at"] is not None:
-        return f"used {duration(_since_s(old['used_at']))} ago"
+        count = counted(old["requests"], "request") if old.get("requests") else ""
+        return f"used {duration(_since_s(old['used_at']))} ago" + (count and f", by {count}")
     return f"not used for {duration(_since_s(old['watched_since']))}"
 
 

@@ -15,8 +15,6 @@ BEGINS_S = 15.0
 start."""
 ENDS_S = 30.0
 """So long they suffice before that is told."""
-EASE = 0.8
-"""The cores suffice again where every reading is below this part of its threshold."""
 
 
 class CoreWatch:
@@ -27,6 +25,8 @@ class CoreWatch:
         """Machines whose cores are short, and since when."""
         self._told: dict[str, float] = {}
         """Machines that were told to be short of cores, and when they were seen short last."""
+        self.short: frozenset[str] = frozenset()
+        """Machines whose cores are short now, and those that were and hover at a threshold."""
 
     def look(self, readings: Iterable[CoreTime], now_s: float) -> Iterator[StatusEvent]:
         """How cores are used now. A machine of which nothing is heard any more is forgotten."""
@@ -38,7 +38,8 @@ class CoreWatch:
             if host not in self._told and now_s - self._since_s[host] >= BEGINS_S:
                 self._told[host] = now_s
                 yield "cores_short", host, f"{one.why}; {one.remedy}"
-        for one in core_shortages(found, EASE):
+        self.short = frozenset(one.host for one in core_shortages(found, self.short))
+        for one in core_shortages(found, self._told):
             if one.host in self._told:
                 self._told[one.host] = now_s
         for host, seen_s in tuple(self._told.items()):

@@ -100,7 +100,9 @@ class LoopReport:
         start, by kind, where none of that kind runs; ``headroom``, how much more could be asked,
         where that is known; ``unmeasurable``, what could not be measured: task, variant, kind
         and why; ``accuracies``, what counts in place of what was measured: task, variant, share
-        and rows; and ``contradicted``, the same of all where clients say something else.
+        and rows; ``contradicted``, the same of all where clients say something else; and
+        ``cores_short`` and ``slo_missed``, the machines and tasks of which that is so, or was and
+        hovers at a threshold.
         """
         if not self._journal.troubled("turn"):
             self._turned_s = self._wall_s()
@@ -136,6 +138,8 @@ class LoopReport:
                     "unmeasurable": [[*key, why] for key, why in self.unmeasurable.items()],
                     "accuracies": told_of(self.accuracies),
                     "contradicted": told_of(self.contradicted),
+                    "cores_short": sorted(self._cores.short),
+                    "slo_missed": sorted(self._slo.missing),
                 }
             )
 

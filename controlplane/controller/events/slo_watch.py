@@ -11,6 +11,7 @@ from controlplane.controller.events.status_events import StatusEvent
 from controlplane.views.service_status import (
     MAY_BE_MISSED,
     Outcomes,
+    missing,
     outcomes_by_task,
     outcomes_in_words,
 )
@@ -33,6 +34,8 @@ class SloWatch:
         self._since_s: dict[str, float] = {}
         """Since when a task misses its SLO."""
         self._told: set[str] = set()
+        self.missing: frozenset[str] = frozenset()
+        """Tasks that miss their SLO now, and those that did and hover at the threshold."""
         self._well_since_s: dict[str, float] = {}
         """Of those that were told, since when they meet it again."""
 
@@ -41,6 +44,7 @@ class SloWatch:
         lately = [one["lately"] for one in reports if one.get("lately")]
         seconds = max((one["seconds"] for one in lately), default=0.0)
         tasks = outcomes_by_task(one["tasks"] for one in lately)
+        self.missing = frozenset(task for task, _ in missing(tasks, self.missing))
         for task in sorted(tasks.keys() | self._told):
             one = tasks.get(task, Outcomes())
             if task in self._told:

@@ -1,9 +1,9 @@
 """What a gateway counts of clients, their keys and their connections."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from time import time
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from planner.types import Client
 
@@ -21,19 +21,57 @@ class ByOldKey(Client):
 
 
 class OldKeyUse(NamedTuple):
-    """How the older key of a client is used while the client changes to another one.
+    """How an older key is used while its owner changes to another one.
 
-    Both are Unix times.
+    Both times are Unix times.
     """
 
     since_s: float
     """From when on this was looked at."""
     last_s: float = 0.0
-    """When a query came with it last; 0 where none did."""
+    """When a request came with it last; 0 where none did."""
+    requests: int = 0
+    """How many came with it."""
 
     def and_of(self, other: "OldKeyUse") -> "OldKeyUse":
         """The same of two gateways together."""
-        return OldKeyUse(min(self.since_s, other.since_s), max(self.last_s, other.last_s))
+        return OldKeyUse(
+            min(self.since_s, other.since_s),
+            max(self.last_s, other.last_s),
+            self.requests + other.requests,
+        )
+
+
+class OldKeys:
+    """How keys are used that others have come beside (``modelless keys rotate``), by digest."""
+
+    def __init__(self) -> None:
+        self.uses: dict[str, OldKeyUse] = {}
+
+    def has(self, digest: str) -> None:
+        """From now on it is looked at whether a request comes with this one."""
+        self.uses.setdefault(digest, OldKeyUse(time()))
+
+    def came(self, digest: str) -> None:
+        """A request came with this one."""
+        now_s = time()
+        known = self.uses.get(digest) or OldKeyUse(now_s)
+        self.uses[digest] = OldKeyUse(known.since_s, now_s, known.requests + 1)
+
+    def plain(self) -> dict[str, Any]:
+        """For ``add``. Builds that do not count requests read pairs of times."""
+        uses = list(self.uses.items())
+        return {
+            "old_keys": {digest: list(use[:2]) for digest, use in uses},
+            "old_key_requests": {digest: use.requests for digest, use in uses},
+        }
+
+    def add(self, told: Mapping[str, Any]) -> None:
+        """Add what another gateway has seen, as ``plain`` gave it, also by way of JSON."""
+        requests = told.get("old_key_requests", {})
+        for digest, (since_s, last_s) in told.get("old_keys", {}).items():
+            use, known = OldKeyUse(since_s, last_s, requests.get(digest, 0)), self.uses.get(digest)
+            self.uses[digest] = use if known is None else use.and_of(known)
 
 
 @dataclass(slots=True)
@@ -43,18 +81,7 @@ class ClientCounters:
     answered: int = 0
     refused: int = 0
     """Whatever the error was."""
-    old_keys: dict[str, OldKeyUse] = field(default_factory=dict)
-    """By the digest of a key that another one has come beside (``modelless keys rotate``)."""
-
-    def has_old_key(self, digest: str) -> None:
-        """From now on it is looked at whether a query comes with this one."""
-        self.old_keys.setdefault(digest, OldKeyUse(time()))
-
-    def asked_by_old_key(self, digest: str) -> None:
-        """A query came with this one."""
-        now_s = time()
-        known = self.old_keys.get(digest)
-        self.old_keys[digest] = OldKeyUse(now_s if known is None else known.since_s, now_s)
+    old_keys: OldKeys = field(default_factory=OldKeys)
 
     def ended(self, *, answered: bool) -> None:
         """Count a query."""

@@ -12,7 +12,7 @@ from typing import Any
 from controlplane.gateway.counting.client_counters import (
     ClientCounters,
     ConnectionCounters,
-    OldKeyUse,
+    OldKeys,
 )
 from controlplane.gateway.counting.task_counters import (
     CacheCounters,
@@ -30,6 +30,8 @@ class Counters:
         self.tasks: dict[str, TaskCounters] = {}
         self.clients: dict[str, ClientCounters] = {}
         """By the name of the key; empty for those who ask without. Only where there are keys."""
+        self.old_tokens = OldKeys()
+        """Of the operator."""
         self.retries: dict[str, int] = {}
         self.traces: dict[str, int] = {}
         """Spans of traces that were sent to the collector, and that were dropped."""
@@ -69,10 +71,10 @@ class Counters:
         found = {
             "tasks": {name: _plain_task(task) for name, task in list(self.tasks.items())},
             "clients": {
-                name: _plain(client)
-                | {"old_keys": {digest: list(use) for digest, use in list(client.old_keys.items())}}
+                name: _plain(client) | client.old_keys.plain()
                 for name, client in list(self.clients.items())
             },
+            "old_tokens": self.old_tokens.plain(),
             "retries": dict(self.retries),
             "traces": dict(self.traces),
             "refusals": [[*key, count] for key, count in list(connections.refusals.items())],
@@ -92,10 +94,8 @@ class Counters:
             client = self.client(name)
             client.answered += told["answered"]
             client.refused += told["refused"]
-            for digest, (since_s, last_s) in told.get("old_keys", {}).items():
-                use = OldKeyUse(since_s, last_s)
-                known = client.old_keys.get(digest)
-                client.old_keys[digest] = use if known is None else use.and_of(known)
+            client.old_keys.add(told)
+        self.old_tokens.add(other.get("old_tokens", {}))
         add_each(self.retries, other["retries"])
         add_each(self.traces, other.get("traces", {}))
         connections = self.connections

@@ -141,7 +141,8 @@ class Service:
         try:
             while (data := await self._next(context)) is not grpc.aio.EOF and data is not None:
                 began_ms = monotonic_ms()
-                if self._access.clients is not admitted_by:  # its key may have been removed
+                # Its key may have been removed, or each use of it is counted.
+                if self._access.clients is not admitted_by or admitted_by.old_token:
                     admitted_by = self._access.clients
                     authorization = _bytes(_fields(context).get("authorization"))
                     error = self._access.permit_call(None, authorization, asks=True)

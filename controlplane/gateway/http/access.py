@@ -13,7 +13,7 @@ from hmac import compare_digest
 from controlplane.access.client_keys import ClientKey, Role, digest_of, tokens_in
 from controlplane.access.exposure import ANY, is_every_address, names_in
 from controlplane.dashboard.pages import ICONS, PAGES
-from controlplane.gateway.counting.client_counters import ByOldKey
+from controlplane.gateway.counting.client_counters import ByOldKey, OldKeys
 from controlplane.gateway.http.cross_origin import CrossOrigin
 from controlplane.gateway.protection.compression import unsupported
 from controlplane.settings import Settings
@@ -47,9 +47,11 @@ class KnownClients:
         old_keys: by the name of a client that changes its key, the digest of the older one.
         tokens: digests of the operator's tokens, in place of that of the settings; none where that
             one holds.
+        old_token: while there are two of them, the digest of the older one; else empty.
     """
 
-    def __init__(self, keys: Iterable[ClientKey] = ()) -> None:
+    def __init__(self, keys: Iterable[ClientKey] = (), old_tokens: OldKeys | None = None) -> None:
+        """``old_tokens`` is told of each request with the operator's older token."""
         known = tuple(keys)
         newest = {key.name: key.digest for key in known}
         self.old_keys: dict[str, str] = {}
@@ -64,6 +66,11 @@ class KnownClients:
             self._clients[key.digest] = client
         self._watchers = frozenset(key.digest for key in known if key.role is Role.METRICS)
         self.tokens = tokens_in(known)
+        first = next((key.digest.hex() for key in known if key.role is Role.OPERATOR), "")
+        self.old_token = first if len(self.tokens) > 1 else ""
+        self._old_tokens = old_tokens or OldKeys()
+        if self.old_token:
+            self._old_tokens.has(self.old_token)
         self._seen: dict[bytes, Client] = {}
         """By the whole header, for those that were right."""
 
@@ -87,10 +94,23 @@ class KnownClients:
                 self._seen[authorization] = found
         return found
 
+    def is_token(self, token: bytes) -> bool:
+        """Whether this is a token of the operator, of those that the file has. A request came with
+        it."""
+        digest = digest_of(token)
+        if digest not in self.tokens:
+            return False
+        if digest.hex() == self.old_token:
+            self._old_tokens.came(self.old_token)
+        return True
+
+    def follows(self, authorization: bytes) -> bool:
+        """Whether each request with this header is looked at, as it carries an older token."""
+        return bool(self.old_token) and _token_digest(authorization).hex() == self.old_token
+
     def reads_metrics(self, authorization: bytes) -> bool:
         """Whether an Authorization header carries a key that opens the metrics."""
-        scheme, _, key = authorization.partition(b" ")
-        return scheme.lower() == b"bearer" and digest_of(key.strip()) in self._watchers
+        return _token_digest(authorization) in self._watchers
 
 
 class Access:
@@ -258,7 +278,7 @@ class Access:
         if scheme.lower() != b"bearer":
             return False
         if self.clients.tokens:
-            return digest_of(token.strip()) in self.clients.tokens
+            return self.clients.is_token(token.strip())
         return self.token is not None and compare_digest(token.strip(), self.token)
 
     @property
@@ -275,6 +295,12 @@ class Access:
     def _wrong_host(self, value: bytes) -> Forbidden:
         shown = value[:80].decode("latin-1")
         return Forbidden(f"Host {shown!r} is not served here; see MODELLESS_ALLOWED_HOSTS")
+
+
+def _token_digest(authorization: bytes) -> bytes:
+    """The digest of the token or key that a header carries; empty where it carries none."""
+    scheme, _, token = authorization.partition(b" ")
+    return digest_of(token.strip()) if scheme.lower() == b"bearer" else b""
 
 
 def too_large(max_body: int) -> PayloadTooLarge:

@@ -6,6 +6,7 @@ short way because it waits behind another one on its connection.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from fastapi import FastAPI, Response
@@ -16,7 +17,7 @@ from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
 from controlplane.gateway.canaries.feedback import Feedback
 from controlplane.gateway.canaries.feedback_routes import add_feedback_route
-from controlplane.gateway.counting.client_counters import ClientCounters
+from controlplane.gateway.counting.client_counters import ClientCounters, OldKeyUse
 from controlplane.gateway.counting.counters import Counters
 from controlplane.gateway.http.access import Access
 from controlplane.gateway.http.guarded import AsgiApp, Guarded
@@ -31,6 +32,7 @@ from controlplane.live_state import LiveState
 from controlplane.timestamps import timestamp_of
 from controlplane.views.service_status import slo_report
 from variants.core_time import CoreTime
+from variants.errors import StateUnavailable
 from workers.types import WorkerStatus
 
 
@@ -113,12 +115,14 @@ class LiveReads:
         """
         weights = {client.name: client.weight for client in self._access.clients}
         total = (await self._total()).clients
+        elsewhere = await self._elsewhere() if self._access.clients.old_keys else []
         if weights and "" in total:
             weights[""] = 1.0
         rows = []
         for name, weight in sorted(weights.items()):
             counted = total.get(name, ClientCounters())
-            use = counted.old_keys.get(self._access.clients.old_keys.get(name, ""))
+            digest = self._access.clients.old_keys.get(name, "")
+            use = everywhere(digest, counted.old_keys.uses.get(digest), elsewhere)
             rows.append(
                 {
                     "name": name,
@@ -126,14 +130,25 @@ class LiveReads:
                     "asked": counted.answered + counted.refused,
                     "answered": counted.answered,
                     "refused": counted.refused,
-                    "old_key": use
-                    and {
-                        "watched_since": timestamp_of(use.since_s),
-                        "used_at": timestamp_of(use.last_s) if use.last_s else None,
-                    },
+                    "old_key": _told(use),
                 }
             )
         return rows
+
+    async def old_token(self) -> Mapping[str, Any] | None:
+        digest = self._access.clients.old_token
+        if not digest:
+            return None
+        here = (await self._total()).old_tokens.uses.get(digest)
+        return _told(everywhere(digest, here, await self._elsewhere()))
+
+    async def _elsewhere(self) -> list[Mapping[str, Any]]:
+        """How older keys are used, as each gateway of all machines says it
+        (``DemandReport.make``)."""
+        with suppress(StateUnavailable):
+            reports = (await self._live.gateways()).values()
+            return [report["old_keys"] for report in reports if "old_keys" in report]
+        return []
 
     async def machines(self) -> Mapping[str, Any] | None:
         return await self._live.machines()
@@ -161,6 +176,36 @@ class LiveReads:
     async def slo_report(self) -> Mapping[str, Any]:
         """How queries ended over all gateways, not only those of this machine."""
         return slo_report({**await self._live.gateways(), **self._own()}.values())
+
+
+def everywhere(
+    digest: str, here: OldKeyUse | None, told: Sequence[Mapping[str, Any]]
+) -> OldKeyUse | None:
+    """How an older key is used, by all gateways together.
+
+    Args:
+        here: by those of this machine, which are among those that tell.
+        told: by digest, the fields of ``OldKeyUse`` as each gateway tells them.
+    """
+    uses = [OldKeyUse(*one[digest]) for one in told if digest in one]
+    found = here
+    for use in uses:
+        found = use if found is None else found.and_of(use)
+    if here is None or found is None:
+        return found
+    counted = max(here.requests, sum(use.requests for use in uses))
+    return found._replace(requests=counted)
+
+
+def _told(use: OldKeyUse | None) -> dict[str, Any] | None:
+    """As ``controlplane.api.clients.OldKey`` has it."""
+    if use is None:
+        return None
+    return {
+        "watched_since": timestamp_of(use.since_s),
+        "used_at": timestamp_of(use.last_s) if use.last_s else None,
+        "requests": use.requests,
+    }
 
 
 def build_asgi(

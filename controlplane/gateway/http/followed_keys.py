@@ -109,15 +109,16 @@ class FollowedKeys:
             self._told = wrong
             return
         self._told, self._known = "", True
-        self._access.clients = KnownClients(keys)
+        counters = self._path.counters
+        self._access.clients = KnownClients(keys, counters.old_tokens)
         asking = [key.name for key in keys if key.role is Role.QUERIES]
         if tokens := len(self._access.clients.tokens):
             log.info("the operator has %s, by the file of keys", counted(tokens, "token"))
         self._path.counts_clients = bool(asking)
         for name in asking:
-            self._path.counters.client(name)
+            counters.client(name)
         for name, digest in self._access.clients.old_keys.items():
-            self._path.counters.client(name).has_old_key(digest)
+            counters.client(name).old_keys.has(digest)
         log.info("clients have %s", counted(len(keys) - tokens, "key"))
 
     def _mark(self) -> Mark:

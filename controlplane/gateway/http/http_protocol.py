@@ -252,7 +252,8 @@ class Front(ClientConnection):
         if error is not None:
             self._refuse(exchange, error)
             return
-        client = exchange.client = self.access.client_of(fields.get(b"authorization"))
+        authorization = fields.get(b"authorization", b"")
+        client = exchange.client = self.access.client_of(authorization)
         if target != EMBEDDINGS and not fields.keys().isdisjoint(MISPLACED_BYTES):
             self.path.refused_unread(client)
             self._refuse(exchange, misplaced(map(bytes.decode, fields), v2=target != V1))
@@ -261,7 +262,7 @@ class Front(ClientConnection):
         if exchange.keep_alive and self.unknown < TRIES:
             self.unknown += 1
             known = known_head(self.piece, target, fields, client)
-            if known is not None:
+            if known is not None and not self.access.clients.follows(authorization):
                 self.known, self.known_by = known, self.access.clients
                 self.heads.add(known, self.known_by)
         if asked is not None:

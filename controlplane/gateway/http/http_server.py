@@ -14,6 +14,7 @@ import uvicorn
 from controlplane.gateway.http.client_limits import ClientLimits
 from controlplane.gateway.http.http_protocol import Front
 from controlplane.gateway.listening import BACKLOG
+from controlplane.gateway.neighbours.steering import lead_away, let_go
 from controlplane.gateway.query.query_path import monotonic_ms
 
 log = logging.getLogger(__name__)
@@ -66,6 +67,8 @@ class HttpServer(uvicorn.Server):
         self._served: dict[asyncio.Server, socket.socket] = {}
         """The sockets that connections are taken from."""
         self._settling: set[asyncio.Task[None]] = set()
+        self._parting = asyncio.Event()
+        """It leaves: sockets that were handed over and are not closed yet go on to another one."""
         self._encrypted: dict[str, Any] = {}
         if encryption is not None:
             self._encrypted = {"ssl": encryption, "ssl_handshake_timeout": limits.head_s}
@@ -95,6 +98,7 @@ class HttpServer(uvicorn.Server):
         await self._listen(self._listening)
 
     async def _listen(self, listening: socket.socket) -> asyncio.Server:
+        let_go(listening)  # what one that was killed has left
         server = await asyncio.get_running_loop().create_server(
             self._connection, sock=listening, backlog=BACKLOG, **self._encrypted
         )
@@ -152,12 +156,16 @@ class HttpServer(uvicorn.Server):
             rest: the same socket, which stays open until what waits has been taken from it.
         """
         with rest:
-            await asyncio.sleep(SETTLE_S)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SETTLE_S):
+                    await self._parting.wait()
+                return
             del self._served[server]
             self.servers.remove(server)
             server.close()
             await asyncio.sleep(0.05)  # the event loop closes its own one in a later turn
-            waiting = _accepted(rest)
+            waiting = await lead_away(rest, self._listening)
+        let_go(self._listening)
         loop = asyncio.get_running_loop()
         connecting = (
             loop.connect_accepted_socket(self._connection, one, **self._encrypted)
@@ -172,8 +180,8 @@ class HttpServer(uvicorn.Server):
         which none comes is closed after ``PARTING_S``. Where no other gateway is there, nothing is
         waited for: clients would be refused anyway.
         """
-        for settling in self._settling:
-            settling.cancel()
+        self._parting.set()
+        await asyncio.gather(*self._settling, return_exceptions=True)
         given = [False]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GIVING_S):
@@ -227,12 +235,3 @@ def _address(connection: socket.socket) -> str:
     with contextlib.suppress(OSError):
         return str(connection.getpeername()[0])
     return ""
-
-
-def _accepted(listening: socket.socket) -> list[socket.socket]:
-    """All connections that wait at a socket."""
-    found = []
-    with contextlib.suppress(OSError):  # none is left
-        while True:
-            found.append(listening.accept()[0])
-    return found

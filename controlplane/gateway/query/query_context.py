@@ -334,7 +334,7 @@ class QueryContext:
     def _counted(self, client: Client) -> ClientCounters:
         counters = self.counters.client(client.name)
         if isinstance(client, ByOldKey):
-            counters.asked_by_old_key(client.digest)
+            counters.old_keys.came(client.digest)
         return counters
 
     def standing(self, query: Query, now_ms: float) -> Standing:

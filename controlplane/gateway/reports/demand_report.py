@@ -5,6 +5,7 @@ from time import monotonic, thread_time, time
 from typing import Any
 
 from controlplane.demand_counters import counter_name, parse_counter_name
+from controlplane.gateway.counting.counters import Counters
 from controlplane.gateway.counting.task_counters import TaskCounters
 from controlplane.gateway.knowledge import Knowledge
 from controlplane.gateway.query.query_path import QueryPath
@@ -69,7 +70,8 @@ class DemandReport:
             right and wrong, by task and variant; ``cluster``, the Ray cluster that it runs on,
             where that is known; ``zone``, the gateway's own, and
             ``round_trips_ms`` to the workers of each zone; ``core_time``, how the time of its
-            machine's cores was used lately (``variants.core_time``), or null.
+            machine's cores was used lately (``variants.core_time``), or null; ``old_keys``, where
+            somebody changes a key: by digest, the fields of ``OldKeyUse``.
         """
         tightest: dict[str, float] = {}
         for (task, latency_ms, accuracy, variant), rows in self._path.demand.take().items():
@@ -100,6 +102,7 @@ class DemandReport:
             "zone": self._known.zone,
             "round_trips_ms": self._known.workers.round_trips_ms(),
             "core_time": self.cores.look(),
+            **_old_keys(counters),
         }
         return self.latest
 
@@ -176,6 +179,17 @@ class DemandReport:
         if before is None or now_s <= before[1]:
             return 0.0
         return round((used_s - before[0]) / (now_s - before[1]), 3)
+
+
+def _old_keys(counters: Counters) -> dict[str, Any]:
+    """How keys and tokens are used that others have come beside; nothing where none has."""
+    of_clients = (client.old_keys for client in counters.clients.values())
+    uses = {
+        digest: list(use)
+        for keys in (counters.old_tokens, *of_clients)
+        for digest, use in keys.uses.items()
+    }
+    return {"old_keys": uses} if uses else {}
 
 
 def _feedback(tasks: Mapping[str, TaskCounters]) -> dict[str, dict[str, list[int]]]:

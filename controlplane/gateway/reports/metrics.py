@@ -15,6 +15,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
+from controlplane.gateway.counting.client_counters import OldKeyUse
 from controlplane.gateway.counting.counters import Counters
 from controlplane.gateway.counting.task_counters import BOUNDS_MS, TaskCounters, VariantCounters
 from controlplane.gateway.reports.control_loop import ControlLoopSeen, control_loop_metrics
@@ -52,6 +53,8 @@ class GatewaySeen:
     """What the processes of gateways take."""
     certificate_ends_s: float | None = None
     """When the gateway's certificate ends, as Unix time; None without TLS."""
+    old_keys: Mapping[str, OldKeyUse] = field(default_factory=dict)
+    """Of those that have two keys, or two tokens, by name: how the older one is used."""
 
 
 class GatewayCollector(Collector):
@@ -241,6 +244,14 @@ class GatewayCollector(Collector):
             queries.add_metric([name, "answered"], counted.answered)
             queries.add_metric([name, "refused"], counted.refused)
         yield queries
+        used = GaugeMetricFamily(
+            "modelless_old_key_used_timestamp_seconds",
+            "When the older of two keys was used last, as Unix time; 0 where it was not",
+            labels=["client"],
+        )
+        for name, use in self._seen.old_keys.items():
+            used.add_metric([name], use.last_s)
+        yield used
 
     def _connections(self) -> Iterator[Metric]:
         counted = self._counters.connections

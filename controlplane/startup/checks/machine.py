@@ -129,7 +129,9 @@ def nodes(settings: Settings) -> Iterator[Finding]:
 
 def taken_cores(
     settings: Settings,
-    meter_of: Callable[[Callable[[], float]], CoreMeter] = lambda used_s: CoreMeter(used_s=used_s),
+    meter_of: Callable[[Callable[[], float]], CoreMeter] = lambda used_s: CoreMeter(
+        used_s=used_s, least_s=LOOKS_S
+    ),
     pause: Callable[[float], None] = time.sleep,
 ) -> Iterator[Finding]:
     """Whether other programs, a quota or a hypervisor take the cores, for a moment."""

@@ -6,7 +6,7 @@ of that (``variants.core_time``) is judged here; events, the page, ``modelless s
 and the doctor show it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -23,6 +23,9 @@ THROTTLED = 0.1
 """A quota held processes back in this share of the time: a query in ten meets it."""
 STOLEN = 0.1
 """This share of the cores' time went to other machines."""
+EASE = 0.8
+"""The cores of a machine that were short suffice again where every reading is below this part of
+its threshold."""
 
 
 class CoreLevel(StrEnum):
@@ -55,19 +58,26 @@ class CoreStatus:
     """Empty where no machine is short of cores."""
 
 
-def core_shortages(readings: Iterable[CoreTime], ease: float = 1.0) -> tuple[CoreShortage, ...]:
+def core_shortages(
+    readings: Iterable[CoreTime], before: Container[str] = ()
+) -> tuple[CoreShortage, ...]:
     """The machines whose cores are short, by name.
 
     Args:
         readings: of the gateways and workers, those of one machine each.
-        ease: so many times the thresholds; less than 1 for one that is told already.
+        before: machines whose cores were short before: they are until they clearly suffice, so that
+            what hovers at a threshold does not come and go.
     """
-    return tuple(found for one in machines(readings) if (found := _shortage(one, ease)) is not None)
+    return tuple(
+        found
+        for one in machines(readings)
+        if (found := _shortage(one, EASE if one.host in before else 1.0)) is not None
+    )
 
 
-def core_status(readings: Iterable[CoreTime]) -> CoreStatus:
-    """The machines whose cores are short, in words."""
-    short = core_shortages(readings)
+def core_status(readings: Iterable[CoreTime], before: Container[str] = ()) -> CoreStatus:
+    """The machines whose cores are short, in words; ``before`` as of ``core_shortages``."""
+    short = core_shortages(readings, before)
     return CoreStatus(
         level=CoreLevel.SHORT if short else CoreLevel.THERE,
         sentence=" ".join(one.sentence for one in short),

@@ -1,9 +1,10 @@
 """Queries while everything is replaced: ``python -m tests.bench.live.upgrade``.
 
 Two workers of one core serve the example task to clients that ask all the time, each on a
-connection that it keeps. Then ``modelless upgrade`` replaces workers, gateway and control loop. Two
-releases cannot be had in one bench: what is new differs by a setting. Printed are queries, those
-that got no answer, refusals, and the longest time in which no client got an answer, for each part.
+connection that it keeps, and to ``--anew`` more that open one for each query. Then ``modelless
+upgrade`` replaces workers, gateway and control loop. Two releases cannot be had in one bench: what
+is new differs by a setting. Printed are queries, those that got no answer, refusals, and the
+longest time in which no client got an answer, for each part.
 
 The first start trains and measures the example, for some minutes; ``--state`` names a state
 directory in which that was done, which is copied.
@@ -29,7 +30,8 @@ BEFORE, AFTER = "before", "after"
 class Clients:
     """Ask one query after another and note how each ended, by the part that is being replaced."""
 
-    def __init__(self, running: Deployment, count: int, pause_s: float) -> None:
+    def __init__(self, running: Deployment, count: int, pause_s: float, anew: int = 0) -> None:
+        """``anew``: so many more, of which each opens a connection for each query."""
         self._running = running
         self._pause_s = pause_s
         self._lock = threading.Lock()
@@ -38,7 +40,10 @@ class Clients:
         self.outcomes: dict[str, Counter[str]] = {}
         self.gap_s: dict[str, float] = {}
         self._answered_s = time.monotonic()
-        self._threads = [threading.Thread(target=self._ask) for _ in range(count)]
+        self._threads = [
+            threading.Thread(target=self._ask, args=(number >= count,))
+            for number in range(count + anew)
+        ]
 
     def __enter__(self) -> "Clients":
         for thread in self._threads:
@@ -50,14 +55,20 @@ class Clients:
         for thread in self._threads:
             thread.join()
 
-    def _ask(self) -> None:
+    def _ask(self, anew: bool) -> None:
         connection = self._running.connection(60.0)
         while not self._stop.is_set():
+            began_s, kept = time.monotonic(), connection.sock is not None
             try:
                 answer = ask(connection, "POST", "/v1/query", json.dumps(BODY).encode())
                 outcome = "answered" if answer.status == 200 else str(answer.body["code"])
             except (OSError, http.client.HTTPException) as error:
-                outcome = f"lost: {error!r}"
+                when = "over a connection that was kept" if kept else "over a new connection"
+                if not kept and connection.sock is None:
+                    when = "while it connected"
+                outcome = f"lost {when}, after {time.monotonic() - began_s:.1f} s: {error!r}"
+                connection.close()
+            if anew:
                 connection.close()
             self._note(outcome)
             self._stop.wait(self._pause_s)
@@ -115,6 +126,7 @@ def show(clients: Clients, seconds: float, code: int) -> None:
 def main() -> None:
     asked = argparse.ArgumentParser()
     asked.add_argument("--clients", type=int, default=4)
+    asked.add_argument("--anew", type=int, default=0, help="clients that keep no connection")
     asked.add_argument("--pause-s", type=float, default=0.02)
     asked.add_argument("--state", type=Path, help="a state directory with the digits in it")
     chosen = asked.parse_args()
@@ -125,7 +137,7 @@ def main() -> None:
         arguments += [] if chosen.state else ["--example", "digits"]
         with (
             deployed(home / "s", arguments=arguments, start_s=1_800.0) as running,
-            Clients(running, chosen.clients, chosen.pause_s) as clients,
+            Clients(running, chosen.clients, chosen.pause_s, chosen.anew) as clients,
         ):
             time.sleep(5.0)
             began_s = time.monotonic()

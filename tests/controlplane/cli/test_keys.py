@@ -299,7 +299,11 @@ def test_what_was_asked_by_each_is_listed(shell: Shell, tmp_path: Path) -> None:
 def test_whether_an_old_key_is_still_used_is_listed(shell: Shell, tmp_path: Path) -> None:
     def of(name: str, used_at: str | None, since: str) -> dict[str, Any]:
         counted = {"weight": 1.0, "asked": 7, "answered": 5, "refused": 2}
-        return {"name": name, **counted, "old_key": {"watched_since": since, "used_at": used_at}}
+        return {
+            "name": name,
+            **counted,
+            "old_key": {"watched_since": since, "used_at": used_at, "requests": 0},
+        }
 
     def ago(seconds: float) -> str:
         return (datetime.now(UTC) - timedelta(seconds=seconds)).isoformat()
@@ -317,6 +321,74 @@ def test_whether_an_old_key_is_still_used_is_listed(shell: Shell, tmp_path: Path
         assert listed[2].split()[-4:] == ["used", "10", "min", "ago"]
         row = shell("keys", "list", "-o", "json", url=gateway.url).json()[1]
         assert row["old_key"] == gateway.live.client_rows[1]["old_key"]
+
+
+OLD, USED = "sixteen characters", "2026-11-30T12:00:00+00:00"
+
+
+def test_whether_the_operator_s_old_token_is_still_used_is_listed(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MODELLESS_API_TOKEN", OLD)
+    new = shell("keys", "rotate", "api-token").out.strip()
+    with Gateway(tmp_path) as gateway:
+        use = gateway.live.old_token_use = {
+            "watched_since": USED, "used_at": datetime.now(UTC).isoformat(), "requests": 12,
+        }  # fmt: skip
+        monkeypatch.setenv("MODELLESS_API_TOKEN", new)
+        listed = shell("keys", "list", url=gateway.url)
+        assert listed.out.splitlines()[1].endswith(" ago, by 12 requests")
+        assert "MODELLESS_API_TOKEN" not in listed.err
+        [row] = shell("keys", "list", "-o", "json", url=gateway.url).json()
+        assert row["old_key"] == use
+        monkeypatch.setenv("MODELLESS_API_TOKEN", OLD)
+        listed = shell("keys", "list", url=gateway.url)
+        assert "MODELLESS_API_TOKEN is still the older token here" in listed.err
+
+
+@pytest.mark.parametrize(
+    ("used", "words", "typed", "left"),
+    [
+        (True, (), "n\n", 2),
+        (True, (), "y\n", 1),
+        (True, ("--yes",), "", 1),
+        (False, (), "", 1),
+    ],
+)
+def test_on_a_terminal_it_is_asked_before_a_key_that_is_used_is_ended(
+    shell: Shell,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    used: bool,
+    words: tuple[str, ...],
+    typed: str,
+    left: int,
+) -> None:
+    monkeypatch.setenv("MODELLESS_API_TOKEN", OLD)
+    shell("keys", "rotate", "api-token")
+    with Gateway(tmp_path) as gateway:
+        gateway.live.old_token_use = {
+            "watched_since": USED, "used_at": USED if used else None, "requests": 3 * used,
+        }  # fmt: skip
+        monkeypatch.setattr("sys.stdin", Terminal(typed))
+        done = shell("keys", "rotate", "api-token", "--finish", *words, url=gateway.url)
+    assert ("Take the old key of api-token back?" in done.err) == bool(typed)
+    assert ("ago, by 3 requests" in done.err) == bool(typed)
+    assert len(read(tmp_path / "client-keys")) == left
+    assert done.code == (2 if left == 2 else 0)
+
+
+def test_a_script_that_ends_a_key_that_is_used_is_told(
+    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MODELLESS_API_TOKEN", OLD)
+    shell("keys", "rotate", "api-token")
+    with Gateway(tmp_path) as gateway:
+        gateway.live.old_token_use = {"watched_since": USED, "used_at": USED, "requests": 3}
+        done = shell("keys", "rotate", "api-token", "--finish", url=gateway.url)
+    assert done.code == 0
+    assert "the old key of api-token: it was used" in done.err
+    assert len(read(tmp_path / "client-keys")) == 1
 
 
 def test_a_key_that_reads_metrics_has_a_role_and_no_weight(shell: Shell, tmp_path: Path) -> None:

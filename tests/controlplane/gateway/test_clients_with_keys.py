@@ -22,7 +22,9 @@ from controlplane.access.client_keys import (
     rotate_token,
     told,
 )
+from controlplane.gateway.counting.client_counters import OldKeyUse
 from controlplane.gateway.http.access import Access
+from controlplane.gateway.http.asgi import everywhere
 from controlplane.gateway.http.followed_keys import ASK_S, FollowedKeys
 from tests.controlplane.gateway.grpc.calls import connected, request
 from tests.controlplane.serving import FAST, Client, Known, Served, post, query, serving, until
@@ -240,6 +242,63 @@ async def test_whether_the_old_key_is_still_used_is_told(guarded: Served) -> Non
     assert await old_key() is None
     await changed()
     assert (await old_key())["used_at"] is None
+
+
+async def test_whether_the_operator_s_old_token_is_still_used_is_told(
+    short_folder: Path, live_url: str
+) -> None:
+    """By how many requests, and when last: queries over one connection, and others."""
+    port, token = free_port(), "a token that no other test has"
+    async with serving(short_folder, live_url, grpc_port=port, api_token=token) as running:
+        await running.worker("w1", FAST)
+        await uses_of_the_old_token(running, token)
+
+
+async def uses_of_the_old_token(guarded: Served, old: str) -> None:
+    file, client = guarded.gateway.settings.client_keys_path, await guarded.client()
+
+    async def told(token: str) -> Any:
+        answer = await guarded.get("/v1/clients", headers=bearer(token))
+        return answer.json["old_token"]
+
+    assert await asked(client, old) == 200
+    assert await told(old) is None
+    new = rotate_token(file, old)
+    while (await guarded.get("/v1/tasks", headers=bearer(new))).status != 200:
+        pass
+    assert (await told(new))["used_at"] is None
+    for _ in range(5):  # a head that is known is permitted without a look at its token
+        assert await asked(client, old) == 200
+        assert await asked(client, new) == 200
+    first = await told(new)
+    assert (first["requests"], first["used_at"] >= first["watched_since"]) == (5, True)
+    assert (await guarded.get("/v1/tasks", headers=bearer(old))).status == 200
+    async with connected(guarded.gateway.settings.grpc_port) as stubs:
+        await stubs.infer(request(model_version=FAST), (("authorization", f"Bearer {old}"),))
+    assert (await told(new))["requests"] == 7
+    metrics = (await guarded.get("/metrics", headers=bearer(new))).body.decode()
+    assert 'modelless_old_key_used_timestamp_seconds{client="api-token"} 1' in metrics
+
+    digest, counts = read(file)[0].digest.hex(), [0]
+    while counts != [7]:  # what gateways of other machines read
+        reports = (await guarded.gateway.live.gateways()).values()
+        counts = [use[2] for one in reports if (use := one.get("old_keys", {}).get(digest))]
+    end_rotation(file, client_keys.TOKEN)
+    while await told(new) is not None:
+        pass
+
+
+def test_gateways_of_other_machines_say_whether_an_old_key_is_used() -> None:
+    here = OldKeyUse(100.0, 0.0, 0)
+    own, other = {"old": [100.0, 0.0, 0]}, {"old": [90.0, 200.0, 3], "another": [1.0, 2.0, 3]}
+    assert everywhere("old", here, [own, other]) == OldKeyUse(90.0, 200.0, 3)
+    assert everywhere("old", None, [other]) == OldKeyUse(90.0, 200.0, 3)
+    assert everywhere("old", here, []) == here
+    assert everywhere("new", None, [own, other]) is None
+    # Two gateways of this machine, which are in both.
+    both = OldKeyUse(90.0, 150.0, 5)
+    pair = [{"old": [100.0, 150.0, 3]}, {"old": [90.0, 120.0, 2]}]
+    assert everywhere("old", both, pair) == both
 
 
 async def test_a_file_that_could_not_be_read_is_read_again(

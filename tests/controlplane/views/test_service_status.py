@@ -249,3 +249,13 @@ def test_what_was_turned_away_unread_is_told_and_says_nothing_against_what_runs(
         " 2 were turned away because as many connections were open as there may be, in all or from"
         " one address (CONNECTIONS).",
     )
+
+
+def test_a_task_that_missed_its_slo_is_told_until_it_clearly_meets_it() -> None:
+    lately = {"digits": Outcomes(met=399, refusals={"REPLICA_LOST": 3})}
+    assert service_status(lately, 60.0).level is ServiceLevel.MET
+    told = service_status(lately, 60.0, before=["digits"])
+    assert told.level is ServiceLevel.MISSED
+    assert "3 of 402 queries" in told.sentence
+    lately = {"digits": Outcomes(met=400, refusals={"REPLICA_LOST": 2})}
+    assert service_status(lately, 60.0, before=["digits"]).level is ServiceLevel.MET

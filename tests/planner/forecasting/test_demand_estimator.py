@@ -246,3 +246,28 @@ def test_the_room_is_remembered_and_a_memory_from_before_it_was_followed_has_all
     assert other.room == one.room
     old.recall({name: part for name, part in memory.items() if name != "room"}, 0.0, 10.0)
     assert old.room == WHOLE_ROOM
+
+
+def test_of_a_task_that_has_left_the_catalog_nothing_is_kept() -> None:
+    """What is learned of a class takes 17 KiB: they were kept for an hour after its last query."""
+    both, alone = light_and_heavy(), catalog([variant("a")], [profile("a", 10.0)])
+    it = estimator()
+    it.know(both)
+    for second in range(1, 20):
+        it.observe(float(second), {CLASS: 10.0, HEAVY: 10.0}, {}, 1.0)
+    kept = remembered(it)
+    assert kept == {DIGITS, HEAVY[0]}
+
+    it.know(alone)
+    it.observe(20.0, {CLASS: 10.0}, {}, 1.0)
+
+    assert remembered(it) == {DIGITS}
+    assert [d.task for d in it.expected] == [DIGITS]
+
+
+def remembered(it: DemandEstimator) -> set[TaskName]:
+    """The tasks of which the forecasts, of totals and of classes, know anything."""
+    forecast = it.memory()["forecast"]
+    totals = {TaskName(key) for key in forecast["totals"]["buckets"]["keys"]}
+    assert {TaskName(key[0]) for key in forecast["parts"]["buckets"]["keys"]} == totals
+    return totals

@@ -10,6 +10,7 @@ import pytest
 
 from controlplane.api.reading.event_kinds import EVENT_KINDS
 from controlplane.views.history import STEP_S, slot_of
+from controlplane.views.service_status import slo_report
 from tests.controlplane.api.routes.made_api import get
 from tests.controlplane.builders import DictLive, worker
 from variants.catalog.memory import MemoryCatalog
@@ -257,6 +258,24 @@ async def test_the_slo_report(api: httpx.AsyncClient) -> None:
 
     assert report["window_s"] == 60.0
     assert report["tasks"][0]["attainment"] == 0.8
+
+
+async def test_what_hovers_at_a_threshold_stands_as_the_control_loop_has_it(
+    api: httpx.AsyncClient, live: DictLive
+) -> None:
+    """So that each gateway says the same, at each look."""
+    lately = {"met": 399, "missed": 0, "errors": {"REPLICA_LOST": 3}}
+    report = {"tasks": {"digits": lately}, "lately": {"seconds": 60.0, "tasks": {"digits": lately}}}
+    live.slo = slo_report([report])
+    live.core_readings = [CoreTime(host="h1", cores=2, used=1.0, busy=1.9, waited=0.45)]
+
+    async def levels() -> list[str]:
+        plan, slo = await get(api, "/v1/plan"), await get(api, "/v1/slo")
+        return [plan["cores"]["level"], slo["standing"]["level"]]
+
+    assert await levels() == ["cores_there", "met"]
+    live.told = {"cores_short": ["h1"], "slo_missed": ["digits"]}
+    assert await levels() == ["cores_short", "missed"]
 
 
 async def test_the_last_hour_of_a_task(api: httpx.AsyncClient, live: DictLive) -> None:

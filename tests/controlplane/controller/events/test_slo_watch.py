@@ -54,3 +54,16 @@ def test_where_nobody_asks_any_more_it_is_over_as_well() -> None:
     assert list(watch.look([], 60.0)) == []
     over = "nothing was asked, 60 s after they began to miss it"
     assert list(watch.look([], 60.0 + OVER_S)) == [("slo_met", "digits", over)]
+
+
+def test_a_few_that_a_lost_worker_took_along_do_not_come_and_go() -> None:
+    """Two of two hundred or so are one in a hundred, or a little less, at each look."""
+    watch, seen = SloWatch(), []
+    for second, met in enumerate((197, 201, 197, 203, 196, 199, 198)):
+        list(watch.look([report(met=met, REPLICA_LOST=2)], float(second)))
+        seen.append(watch.missing)
+    assert seen == [{"digits"}] * 7
+    list(watch.look([report(met=200, REPLICA_LOST=1)], 60.0))
+    assert watch.missing == set()
+    list(watch.look([report(met=198, REPLICA_LOST=1)], 61.0))
+    assert watch.missing == set()

@@ -33,7 +33,8 @@ def everything() -> Counters:
     counters.connections.refused("http", "OVERLOADED")
     counters.connections.ended("close")
     counters.busy["a"] = 0.25
-    counters.client("shop").old_keys["0" * 64] = OldKeyUse(100.0, 200.0)
+    counters.client("shop").old_keys.uses["0" * 64] = OldKeyUse(100.0, 200.0, 7)
+    counters.old_tokens.uses["1" * 64] = OldKeyUse(100.0, 300.0, 3)
     return counters
 
 

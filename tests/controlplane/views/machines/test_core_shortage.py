@@ -77,8 +77,9 @@ def test_each_machine_is_judged_by_all_that_runs_on_it() -> None:
 def test_one_that_is_told_lasts_until_it_is_well_below() -> None:
     hovering = replace(CROWDED, waited=0.45)
     assert not core_shortages([hovering])
-    assert core_shortages([hovering], 0.8)
-    assert not core_shortages([replace(CROWDED, waited=0.3)], 0.8)
+    assert core_shortages([hovering], [hovering.host])
+    assert core_status([hovering], [hovering.host]).level is CoreLevel.SHORT
+    assert not core_shortages([replace(CROWDED, waited=0.3)], [hovering.host])
 
 
 def test_a_reading_comes_back_as_it_was_told() -> None:
