@@ -122,7 +122,7 @@ def _add_outcomes(routes: APIRouter, context: ApiContext) -> None:
         short = (await context.cores()).level is CoreLevel.SHORT
         return SloReport.of(await context.live.slo_report(), cores_short=short)
 
-    @routes.get("/history", summary="How queries ended over the last hour")
+    @routes.get("/history", name="history", summary="How queries ended over the last hour")
     async def past(
         task: Annotated[
             str | None, Query(max_length=128, description="Of this one only, else of all.")

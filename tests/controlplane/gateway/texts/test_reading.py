@@ -194,6 +194,14 @@ def test_what_is_wrong_is_said(
         v1(tokenisers, given, name, **fields)
 
 
+def test_that_nothing_is_cut_off_may_be_said_of_numbers() -> None:
+    asked = {"task": "digits", "inputs": [[1.0] * 64], "truncate": False}
+    parsed = parse_v1(orjson.dumps(asked), TASKS, 0.0, 0)
+    assert parsed.query.rows == 1
+    explained = {"task": "digits", "rows": 2, "truncate": False}
+    assert asked_v1(orjson.dumps(explained), TASKS, 0.0, 0).rows == 2
+
+
 def test_long_texts_are_cut_off_on_demand(tokenisers: Tokenisers) -> None:
     found = v1(tokenisers, ["good " * 30], truncate=True)
     assert found.tensors[0].tolist() == [[BEGIN, *[GOOD] * 6, END]]
