@@ -43,7 +43,10 @@ def fires_for(tmp_path: Path, alert: str, series: Mapping[str, str], tasks: list
     expected = [
         {
             "exp_labels": {"task": task, **rule["labels"]},
-            "exp_annotations": {"summary": summary.replace("{{ $labels.task }}", task)},
+            "exp_annotations": {
+                "summary": summary.replace("{{ $labels.task }}", task),
+                "runbook": f"modelless runbook {alert}",
+            },
         }
         for task in tasks
     ]
@@ -62,7 +65,7 @@ def fires(
     alerts = [
         {
             "exp_labels": labels | rule_of(alert)["labels"],
-            "exp_annotations": {"summary": summary},
+            "exp_annotations": {"summary": summary, "runbook": f"modelless runbook {alert}"},
         }
         for labels, summary in expected
     ]
