@@ -51,4 +51,4 @@ def _words(sharing: Sharing | None) -> str:
     kept = "equal queries in flight share a run"
     if not sharing.ttl_s:
         return kept
-    return f"{kept}; answers are kept for {sharing.ttl_s:g} s, at most {sharing.memory_mib:g} MiB"
+    return f"{kept}; answers are kept for {sharing.ttl_s:,g} s, at most {sharing.memory_mib:,g} MiB"

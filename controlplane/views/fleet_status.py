@@ -338,7 +338,7 @@ def _kind_difference(row: KindStatus) -> str:
 def _silent_words(silent_s: Mapping[str, float]) -> str:
     """``w2 has not answered for 4 s``, the longest first."""
     longest = sorted(silent_s, key=lambda worker: (-silent_s[worker], worker))
-    words = [f"{worker} has not answered for {silent_s[worker]:.0f} s" for worker in longest[:3]]
+    words = [f"{worker} has not answered for {silent_s[worker]:,.0f} s" for worker in longest[:3]]
     if more := longest[3:]:
         words.append(f"nor have {len(more)} others" if len(more) > 1 else "nor has another one")
     return ", ".join(words)

@@ -209,7 +209,7 @@ def missing(lately: Mapping[str, Outcomes]) -> list[tuple[str, Outcomes]]:
 def _service_status(lately: Mapping[str, Outcomes], seconds: float) -> ServiceStatus:
     hopeless = sum(one.hopeless for one in lately.values())
     asked = sum(one.servable for one in lately.values())
-    within = f"in the last {seconds:.0f} s" if seconds >= 1 else "lately"
+    within = f"in the last {seconds:,.0f} s" if seconds >= 1 else "lately"
     short = missing(lately)
     if not short:
         met = sum(one.met for one in lately.values())

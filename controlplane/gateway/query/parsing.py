@@ -229,7 +229,7 @@ def asked_v1(
             raise _unknown_field(document, _V1_FIELDS | _IN_PLACE)
         task = _task_at(document.get("task"), tasks, length)
         if type(rows) is not int or not 1 <= rows <= MOST_ROWS:
-            raise InvalidInput(f"'rows' must be a whole number from 1 to {MOST_ROWS}")
+            raise InvalidInput(f"'rows' must be a whole number from 1 to {MOST_ROWS:,}")
         return query_v1(document, task, rows, received_ms, draw)
     parsed = _read_v1(document, tasks, received_ms, draw, may_hold_booleans(body))
     check_numbers(parsed.task, parsed.query.variant, tasks)
