@@ -93,7 +93,7 @@ def chosen(
             )
         return now, (
             f"{SPLIT} {words(now)}: this serves {why}; to change takes "
-            f"{change_s:.0f} s and does not pay within {horizon_s:.0f} s."
+            f"{change_s:,.0f} s and does not pay within {horizon_s:,.0f} s."
         )
     if best.tasks == present.tasks and present.serves_all and best.serves_all:
         if objective is Objective.ACCURACY:

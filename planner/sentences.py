@@ -79,7 +79,7 @@ def below_floor(candidate: Candidate, floor: float) -> str:
     ours, limit = accuracies(candidate.accuracy, floor)
     if candidate.measured_accuracy is None:
         return f"accuracy {ours} < {limit}"
-    said = counted(candidate.accuracy_rows, "row", ",")
+    said = counted(candidate.accuracy_rows, "row")
     was = accuracy_text(candidate.measured_accuracy)
     return f"accuracy {ours} < {limit} by feedback on {said}; {was} when measured"
 
@@ -91,7 +91,8 @@ def above_ceiling(candidate: Candidate, ceiling: float) -> str:
 
 def too_many_rows(candidate: Candidate, rows: int) -> str:
     most = candidate.table.max_batch
-    return f"takes at most {counted(most, 'row')} in one query, not {rows}: ask in parts of {most}"
+    said = f"takes at most {counted(most, 'row')} in one query, not {rows:,}"
+    return f"{said}: ask in parts of {most:,}"
 
 
 def no_worker(
@@ -205,5 +206,5 @@ def asked(query: Query) -> str:
     if query.cost is not None:
         parts.append(f"at most {usd(1_000 * query.cost)} USD per million")
     if query.rows > 1:
-        parts.append(f"{query.rows} rows")
+        parts.append(f"{query.rows:,} rows")
     return ", ".join(parts)

@@ -3,7 +3,8 @@
 A process that cannot have a core is late, and nothing in it shows why. The kernel counts it: in
 which share of the time something waited for a core (``/proc/pressure/cpu``, or ``cpu.pressure`` of
 the own control group), what a quota held back (``cpu.stat``), and what a hypervisor gave to other
-machines (steal in ``/proc/stat``). What a kernel or a container does not show stays unknown.
+machines (steal in ``/proc/stat``); and of the thread that asks, for how long it waited itself
+(``schedstat``). What a kernel or a container does not show stays unknown.
 """
 
 import os
@@ -25,6 +26,8 @@ EVERY_S = 0.9
 """How often the files are read at most: reports that follow each other closely say the same."""
 STAT_BYTES = 64 * 2**10
 """As much of ``/proc/stat`` as the lines of a thousand cores take; what follows is not read."""
+HAD_TO_DO_S = 0.05
+"""A thread that had less to do says nothing of how long it waits."""
 PERIOD_S = 0.1
 """Of a quota, where it does not say."""
 
@@ -49,6 +52,9 @@ class CoreTime:
     """How many cores that quota amounts to, where it held something back."""
     stolen: float | None = None
     """So many cores had work, and the hypervisor gave them to other machines."""
+    delayed: float | None = None
+    """Of the time in which the thread that reads this had something to do, the share in which it
+    had no core."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,8 @@ class _Counts:
     stolen_s: float | None
     waited_s: float | None
     throttled_s: float | None
+    ran_s: float | None
+    delayed_s: float | None
 
 
 class CoreMeter:
@@ -85,7 +93,7 @@ class CoreMeter:
             least_s: over how long a time at least something is said.
         """
         self._root, self._own = root, own
-        self._stat = proc / "stat"
+        self._stat, self._own_stat = proc / "stat", proc / "thread-self" / "schedstat"
         self._cores = frozenset(os.sched_getaffinity(0) if cores is None else cores)
         self._host = host or gethostname()
         self._used_s, self._least_s, self._clock_s = used_s, least_s, clock_s
@@ -114,6 +122,7 @@ class CoreMeter:
 
     def _read(self, now_s: float) -> _Counts:
         busy_s, stolen_s = self._spent()
+        ran_s, delayed_s = self._delayed()
         return _Counts(
             at_s=now_s,
             used_s=self._used_s(),
@@ -121,6 +130,8 @@ class CoreMeter:
             stolen_s=stolen_s,
             waited_s=self._waited(),
             throttled_s=self._throttled(),
+            ran_s=ran_s,
+            delayed_s=delayed_s,
         )
 
     def _spent(self) -> tuple[float | None, float | None]:
@@ -150,6 +161,13 @@ class CoreMeter:
                     if line.startswith("some "):
                         return int(line.rpartition("total=")[2]) / 1e6
         return None
+
+    def _delayed(self) -> tuple[float | None, float | None]:
+        """For how long this thread has run, and for how long it could have and had no core."""
+        with suppress(OSError, ValueError):
+            ran_ns, delayed_ns, _ = self._own_stat.read_text().split()
+            return int(ran_ns) / 1e9, int(delayed_ns) / 1e9
+        return None, None
 
     def _throttled(self) -> float | None:
         """Seconds of the periods in which some quota was used up, of all groups above this one."""
@@ -181,7 +199,21 @@ class CoreMeter:
             throttled=throttled,
             quota=quota_cores(self._root, self._own) if throttled else None,
             stolen=grown(first.stolen_s, last.stolen_s, count),
+            delayed=_delayed_share(first, last),
         )
+
+
+def _delayed_share(first: _Counts, last: _Counts) -> float | None:
+    """The share of the time with something to do in which the thread had no core."""
+    if first.ran_s is None or first.delayed_s is None:
+        return None
+    if last.ran_s is None or last.delayed_s is None:
+        return None
+    ran_s, delayed_s = last.ran_s - first.ran_s, last.delayed_s - first.delayed_s
+    # Counts may be of another thread than before.
+    if min(ran_s, delayed_s) < 0 or ran_s + delayed_s < HAD_TO_DO_S:
+        return None
+    return round(delayed_s / (ran_s + delayed_s), 3)
 
 
 def _fields(file: Path) -> Iterator[tuple[str, str]]:

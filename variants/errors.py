@@ -35,6 +35,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 LONGEST = 390
 """Characters of a sentence that tells what is wrong with an artifact."""
@@ -67,6 +68,19 @@ class ModellessError(Exception):
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.message = message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """All that it holds, so that pools of processes and queues of tasks can hand it on. Without
+        this an error that needs more than its sentence cannot be unpickled."""
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(
+    kind: type[ModellessError], args: tuple[Any, ...], held: Mapping[str, Any]
+) -> ModellessError:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(held)
+    return error
 
 
 class InvalidInput(ModellessError):

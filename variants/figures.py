@@ -1,4 +1,4 @@
-"""Numbers in sentences, with as many digits as it takes to be true.
+"""Numbers in sentences, with as many digits as it takes to be true, and a comma between thousands.
 
 A number that is not zero never reads as zero, two sides of a comparison never read as equal, and
 the greater one reads as the greater: all are rounded by the same rule, which keeps their order.
@@ -33,11 +33,11 @@ def read_number(text: str) -> float:
     return float(text)
 
 
-def counted(number: int, word: str, form: str = "") -> str:
-    """``1 variant``, ``2 variants``; by the form ``,`` also ``1,200 queries``."""
+def counted(number: int, word: str) -> str:
+    """``1 variant``, ``1,200 queries``."""
     if number != 1:
         word = f"{word[:-1]}ies" if word == "query" else f"{word}s"
-    return f"{number:{form}} {word}"
+    return f"{number:,} {word}"
 
 
 def some_of(names: Sequence[str], most: int) -> str:
@@ -47,8 +47,8 @@ def some_of(names: Sequence[str], most: int) -> str:
 
 
 def figure(value: float, digits: int = 1) -> str:
-    """The value with at most so many decimals; below 1 with as many as two significant digits
-    need."""
+    """The value with at most so many decimals, ``1,000``; below 1 with as many as two significant
+    digits need, ``0.0065``."""
     if not isfinite(value):
         return str(value)
     decimals = digits
@@ -62,7 +62,9 @@ def figure(value: float, digits: int = 1) -> str:
 def fixed(value: float, digits: int = 1) -> str:
     """The same with so many decimals at least, zeros or not."""
     text = figure(value, digits)
-    return text if "e" in text or not isfinite(value) else max(text, f"{value:.{digits}f}", key=len)
+    if "e" in text or not isfinite(value):
+        return text
+    return max(text, f"{value:,.{digits}f}", key=len)
 
 
 def usd(value: float, digits: int = 3) -> str:
@@ -79,16 +81,10 @@ def apart(value: float, limit: float, digits: int = 1, write: Writer = figure) -
     if value == limit:
         return ours, theirs
     for more in range(digits + 1, digits + MOST_DIGITS):
-        if float(ours) != float(theirs):
+        if _number(ours) != _number(theirs):
             return ours, theirs
         ours, theirs = write(value, more), write(limit, more)
     return repr(value), repr(limit)
-
-
-def grouped(value: float, digits: int = 3) -> str:
-    """A figure with a comma between thousands: ``1,000``, ``0.25``."""
-    whole, point, decimals = figure(value, digits).partition(".")
-    return f"{int(whole):,}{point}{decimals}" if whole.isdigit() else f"{whole}{point}{decimals}"
 
 
 def ms(value: float) -> str:
@@ -98,7 +94,7 @@ def ms(value: float) -> str:
 def seconds(value_ms: float) -> str:
     """A time in ms, in seconds."""
     value_s = value_ms / 1_000
-    return f"{value_s:.1f} s" if value_s >= 1 else f"{figure(value_s)} s"
+    return f"{value_s:,.1f} s" if value_s >= 1 else f"{figure(value_s)} s"
 
 
 def duration(seconds: float) -> str:
@@ -145,7 +141,11 @@ def accuracies(ours: float, limit: float) -> tuple[str, str]:
 
 
 def _trimmed(value: float, decimals: int) -> str:
-    text = f"{value:.{decimals}f}"
+    text = f"{value:,.{decimals}f}"
     if decimals:
         text = text.rstrip("0").rstrip(".")
     return "0" if text == "-0" else text
+
+
+def _number(figure: str) -> float:
+    return float(figure.replace(",", ""))

@@ -45,6 +45,7 @@ def canary_routes(context: ApiContext) -> APIRouter:
 
     @routes.put(
         "/models/{task}/{model}/versions/{version}/canary",
+        name="share_canary",
         summary="Give a version a share of the queries",
         description="Of the task's queries that name no variant, that share goes to this version "
         "where it can meet their SLO. A candidate or a retired version becomes a canary by it. A "

@@ -63,6 +63,7 @@ def _add_defaults(routes: APIRouter, context: ApiContext) -> None:
 
     @routes.patch(
         "/tasks/{task}",
+        name="change_task",
         summary="Change the default SLO of a task and how its pictures are read",
         description="Both at once or neither; each as by its own path. What is left out stays.",
     )
@@ -83,6 +84,7 @@ def _add_defaults(routes: APIRouter, context: ApiContext) -> None:
 
     @routes.patch(
         "/tasks/{task}/slo",
+        name="change_slo",
         summary="Change the default SLO of a task",
         description="What is left out stays as it is; null for `accuracy` or `cost` asks for "
         "nothing. It holds for queries that name nothing of the kind. Gateways follow within a "
@@ -99,6 +101,7 @@ def _add_defaults(routes: APIRouter, context: ApiContext) -> None:
 
     @routes.patch(
         "/tasks/{task}/image",
+        name="change_image",
         summary="Say how pictures become the values of a task's input",
         description="By `(value / 255 - mean) / std` of each pixel's value; what is left out stays"
         " as it is. It holds for queries by picture that name neither `Image-Mean` nor `Image-Std`."
@@ -119,6 +122,7 @@ def _add_labels(routes: APIRouter, context: ApiContext) -> None:
 
     @routes.put(
         "/tasks/{task}/labels",
+        name="name_labels",
         summary="Name the classes of a task",
         description="In the order of its scores, one for each class; an empty list takes the "
         "names away. Replies have `labels` and `scores` while there are names. Gateways follow "

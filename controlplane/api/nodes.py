@@ -96,6 +96,7 @@ def node_routes(context: ApiContext) -> APIRouter:
 
     @routes.post(
         "/nodes/{node}/drain",
+        name="drain_node",
         summary="Tell that a node goes",
         description="Nothing is started on it any more; what its workers hold is loaded elsewhere, "
         "and they finish what they have. Ray then ends the node. It is told to Ray by the control "
@@ -118,6 +119,7 @@ def node_routes(context: ApiContext) -> APIRouter:
 
     @routes.post(
         "/workers/{worker}/drain",
+        name="drain_worker",
         summary="Have a worker leave, and another take its place",
         description="It takes no more queries, answers those that it has, and ends; Ray Serve "
         "starts another one with the same settings. `CONFLICT` where it leaves already, and, "

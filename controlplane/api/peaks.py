@@ -37,6 +37,7 @@ def peak_routes(context: ApiContext) -> APIRouter:
 
     @routes.post(
         "/peaks",
+        name="declare_peak",
         status_code=201,
         summary="Declare a peak of demand",
         description="The control loop plans for it before it begins: as long ahead as workers take "
@@ -59,7 +60,7 @@ def peak_routes(context: ApiContext) -> APIRouter:
         await _tell("peak_declared", context, stored.id, said)
         return row
 
-    @routes.delete("/peaks/{id}", summary="Take a declared peak back")
+    @routes.delete("/peaks/{id}", name="remove_peak", summary="Take a declared peak back")
     async def remove(id: PeakId) -> PeakSchema:
         found = await asyncio.to_thread(context.catalog.peaks)
         peak = next((peak for peak in found if peak.id == id), None)

@@ -66,6 +66,7 @@ def quarantine_routes(context: ApiContext) -> APIRouter:
 
     @routes.delete(
         "/quarantine/{task}/{variant}",
+        name="lift_quarantine",
         summary="Let workers take back a variant that was repaired",
         description="All workers forget what it did until now, those as well that are away at the "
         "moment or are started anew. It is loaded again where the plan or a query wants it, and "

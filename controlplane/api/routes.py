@@ -15,6 +15,7 @@ from fastapi import APIRouter, Depends, FastAPI, Path, Request, Response
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from controlplane.api.bodies.named import name_schemas
 from controlplane.api.bodies.registration import REGISTRATION_FORM
 from controlplane.api.canaries import canary_routes
 from controlplane.api.changed_tasks import changed_tasks_routes
@@ -75,11 +76,13 @@ LOCATION = {"Location": {"description": "The operation.", "schema": {"type": "st
 
 
 class ControlApi(FastAPI):
-    """Its OpenAPI document has the schema of errors, to which all routes refer."""
+    """Its OpenAPI document has the schema of errors, to which all routes refer, and those of bodies
+    by name."""
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
             describe_errors(super().openapi())
+            name_schemas(super().openapi())
         return super().openapi()
 
 
@@ -150,6 +153,9 @@ def _without_routes(lifespan: Callable[[FastAPI], AbstractAsyncContextManager[No
         docs_url=None,
         redoc_url=None,
         openapi_tags=TAGS,
+        # Names of functions in clients that are made of the document: `query`, not
+        # `query_v1_query_post`.
+        generate_unique_id_function=lambda route: route.name,
         responses=ERRORS,
     )
 

@@ -38,6 +38,7 @@ def rule_routes(context: ApiContext) -> APIRouter:
 
     @routes.post(
         "/rules",
+        name="add_rule",
         status_code=201,
         summary="Pin or forbid a variant, or freeze the plan",
         description="One of each kind holds for a variant and a device kind: giving it again "
@@ -51,7 +52,7 @@ def rule_routes(context: ApiContext) -> APIRouter:
         )
         return await _row(context, rule)
 
-    @routes.delete("/rules/{id}", summary="Take a rule back")
+    @routes.delete("/rules/{id}", name="remove_rule", summary="Take a rule back")
     async def remove(id: RuleId) -> RuleSchema:
         rule = await asyncio.to_thread(take_back, context.catalog, id)
         return RuleSchema.of(rule, False, "It was taken back.")

@@ -17,6 +17,7 @@ def sharing_routes(context: ApiContext) -> APIRouter:
 
     @routes.put(
         "/tasks/{task}/sharing",
+        name="share_answers",
         summary="Let equal queries of a task share answers",
         description="Equal queries in flight share one run, and an answer is given again while it "
         "is younger than `ttl_s`, by each gateway within `memory_mib`. Only for models whose "
@@ -25,7 +26,9 @@ def sharing_routes(context: ApiContext) -> APIRouter:
     async def share(task: TaskPath, limits: SharingSchema) -> TaskSchema:
         return await _set(task, Sharing(ttl_s=limits.ttl_s, memory_mib=limits.memory_mib))
 
-    @routes.delete("/tasks/{task}/sharing", summary="Run every query of a task again")
+    @routes.delete(
+        "/tasks/{task}/sharing", name="unshare_answers", summary="Run every query of a task again"
+    )
     async def unshare(task: TaskPath) -> TaskSchema:
         return await _set(task, None)
 
@@ -48,4 +51,4 @@ def _words(sharing: Sharing | None) -> str:
     kept = "equal queries in flight share a run"
     if not sharing.ttl_s:
         return kept
-    return f"{kept}; answers are kept for {sharing.ttl_s:g} s, at most {sharing.memory_mib:g} MiB"
+    return f"{kept}; answers are kept for {sharing.ttl_s:,g} s, at most {sharing.memory_mib:,g} MiB"

@@ -73,7 +73,7 @@ def lost_workers(rows: Sequence[Row]) -> list[str]:
             if after["subject"] in left:
                 continue
             took_s = (datetime.fromisoformat(after["at"]) - at).total_seconds()
-            since = f"{after['subject']} came {took_s:.0f} s later"
+            since = f"{after['subject']} came {took_s:,.0f} s later"
             if after["seq"] < row["seq"]:
                 since = f"{after['subject']} is there in its place"
         why = str(row["message"]).removeprefix(f"worker {worker} is gone: ")

@@ -185,7 +185,7 @@ class Client:
                 raise NotRunning(f"{self.url} {why}") from error
             raise NotRunning(_not_running(self.url)) from error
         except httpx.TimeoutException as error:
-            raise DeadlineExceeded(f"{self.url} did not answer within {TIMEOUT_S:g} s") from error
+            raise DeadlineExceeded(f"{self.url} did not answer within {TIMEOUT_S:,g} s") from error
         except httpx.InvalidURL as error:
             raise InvalidInput(f"the gateway's URL is not one: {self.url!r}") from error
         except httpx.TransportError as error:

@@ -173,7 +173,7 @@ class PlainLines:
                 self._silence_s = WITHIN_S
             if now_s - self._told_s >= self._silence_s:
                 later_s = min(2 * self._silence_s, LONGEST_SILENCE_S)
-                self._tell(one, f" ({now_s - self._begun_s:.0f} s so far)")
+                self._tell(one, f" ({now_s - self._begun_s:,.0f} s so far)")
                 self._silence_s = later_s
 
     def _tell(self, one: "Progress", more: str) -> None:

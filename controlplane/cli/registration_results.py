@@ -188,7 +188,7 @@ def body_table(
     # Of a task of several lengths each length has a version, which is one for its clients.
     versions = dict.fromkeys((v["model"], v["version"], v["stage"]) for v in body["versions"])
     stages = ", ".join(f"{model}-v{version} ({stage})" for model, version, stage in versions)
-    _say(f"task {name}: {stages} in {body['seconds']:.1f} s{_judged_by(variants)}")
+    _say(f"task {name}: {stages} in {body['seconds']:,.1f} s{_judged_by(variants)}")
     if few := few_rows(variants, body.get("metric", "top1")):
         _say(few)
     if quick:

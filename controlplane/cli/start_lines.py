@@ -40,7 +40,7 @@ def step(title: str, spent_s: float = 0.0) -> Iterator[Callable[[str], None]]:
     else:
         yield said.append
     spent = time.monotonic() - began
-    err.print(f"  [green]✓[/] {title:<11} {' '.join(said)}  [dim]{spent:.1f} s[/]", soft_wrap=True)
+    err.print(f"  [green]✓[/] {title:<11} {' '.join(said)}  [dim]{spent:,.1f} s[/]", soft_wrap=True)
 
 
 @contextmanager
@@ -96,7 +96,7 @@ def hello(
         at_terminal: somebody could press keys.
     """
     token = ' -H "Authorization: Bearer $MODELLESS_API_TOKEN"' if settings.api_token else ""
-    err.print(f"\nReady in {seconds:.1f} s")
+    err.print(f"\nReady in {seconds:,.1f} s")
     err.print(f"  Dashboard   [bold]{url}/[/]", soft_wrap=True)
     err.print(f"  Gateway     {url}", soft_wrap=True)
     if settings.grpc_port:

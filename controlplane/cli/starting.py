@@ -107,7 +107,7 @@ def start_and_serve(settings: Settings, example: str | None) -> None:
             rest.end()
         keeper.stop()
         if begun:
-            err.print(f"Stopped in {time.monotonic() - began:.1f} s; {left}")
+            err.print(f"Stopped in {time.monotonic() - began:,.1f} s; {left}")
 
 
 def _prepare(settings: Settings, example: str | None, keeper: "Supervisor") -> Prepared:
@@ -356,13 +356,13 @@ def _refuse_company(settings: Settings, catalog: "Catalog") -> None:
     if other is not None and abs(ahead := ahead_s(catalog, time.time())) > SILENT_S:
         # By its clock it is heard for long after it is gone, or gone while it writes.
         clock = (
-            f"its clock is {ahead:.0f} s ahead of this machine's"
+            f"its clock is {ahead:,.0f} s ahead of this machine's"
             if ahead > 0
-            else f"it was heard {-ahead:.0f} s ago by its clock, which may be behind"
+            else f"it was heard {-ahead:,.0f} s ago by its clock, which may be behind"
         )
         tell(
             f"another installation plans, or has planned, by the same catalog; {clock}, so it is"
-            f" watched for up to {SILENT_S:.0f} s"
+            f" watched for up to {SILENT_S:,.0f} s"
         )
         if not writes_on(catalog):
             other = None

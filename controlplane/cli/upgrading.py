@@ -109,7 +109,7 @@ def _upgrade(
         raise typer.Exit(INTERRUPTED) from None
     finally:
         _leave_ray()
-    err.print(f"\n{replaced} replaced in {time.monotonic() - began:.0f} s")
+    err.print(f"\n{replaced} replaced in {time.monotonic() - began:,.0f} s")
 
 
 class Stopped(Conflict):

@@ -66,7 +66,7 @@ def watch_versions(
     request = replace(request, stage=request.stage or Stage.CANDIDATE)
     watching = _Watching(request, model, register, output, progress)
     print(
-        f"watching {request.path} every {interval_s:g} s; registered versions of {model}: "
+        f"watching {request.path} every {interval_s:,g} s; registered versions of {model}: "
         f"{', '.join(known) or 'none'}; Ctrl-C ends it",
         file=sys.stderr,
     )
@@ -138,7 +138,7 @@ class _Watching:
         best = max(variant.accuracy for variant in done.variants)
         return (
             f"registered as {request.stage}: {counted(len(done.variants), 'variant')}, accuracy "
-            f"up to {render.percent(best)}, in {time.monotonic() - began:.1f} s"
+            f"up to {render.percent(best)}, in {time.monotonic() - began:,.1f} s"
         )
 
     def summary(self) -> str:

@@ -4,7 +4,7 @@ In: a trained model of the user's process, or a query. Out: a file to register, 
 
 Read ``asking`` (``Client``) and ``asking_async`` (``AsyncClient``), over ``exchange`` (JSON),
 ``binary`` (arrays) and ``pictures``; ``registering`` hands a model in, and the folder ``exporting``
-makes a file of it (``export``).
+makes a file of it (``export``). ``testing`` stands in for a gateway in tests of applications.
 
 Imports ``variants``, and of ``controlplane`` TLS and HTTP errors; torch and skl2onnx when used.
 """

@@ -241,7 +241,7 @@ def typed_failures(url: str, timeout_s: float) -> Iterator[None]:
         # What httpx and below it say besides is some seventy lines, and no more than this.
         raise Unreachable(f"no gateway answers at {url}: {_why(error)}") from None
     except httpx.TimeoutException as error:
-        raise DeadlineExceeded(f"{url} did not answer within {timeout_s:g} s") from error
+        raise DeadlineExceeded(f"{url} did not answer within {timeout_s:,g} s") from error
     except httpx.TransportError as error:
         if isinstance(error, httpx.RemoteProtocolError) and "illegal" in str(error):
             raise Unreachable(

@@ -124,7 +124,7 @@ def register_there(
     while operation.get("state") == "running":
         if time.monotonic() > until_s:
             raise DeadlineExceeded(
-                f"the registration takes longer than {timeout_s:g} s; it goes on at {url}"
+                f"the registration takes longer than {timeout_s:,g} s; it goes on at {url}"
             )
         time.sleep(LOOK_EVERY_S)
         try:

@@ -376,7 +376,7 @@ async def _answer(reference: Any, patience_s: float, what: str) -> Any:
         async with asyncio.timeout(patience_s):
             answer = await reference
     except TimeoutError as error:
-        raise DeadlineExceeded(f"{what} took longer than {patience_s:.0f} s") from error
+        raise DeadlineExceeded(f"{what} took longer than {patience_s:,.0f} s") from error
     except RayActorError as error:
         raise ReplicaLost(f"{what}: the node or the process there was lost") from error
     except ActorUnschedulableError as error:

@@ -81,7 +81,7 @@ def listed_in_time() -> list[Mapping[str, Any]]:
     try:
         return listed.result(ANSWER_S)
     except TimeoutError as error:
-        raise TimeoutError(f"its control store does not answer within {ANSWER_S:.0f} s") from error
+        raise TimeoutError(f"its control store does not answer within {ANSWER_S:,.0f} s") from error
 
 
 def asked_nodes(ids: Sequence[str], patience_s: float) -> dict[str, Facts]:
@@ -136,7 +136,7 @@ class NodeLook:
             raise _silent(error) from error
         for id_ in new:
             if id_ not in self._known:
-                self._silent.failed(id_, f"no answer in {patience_s:.0f} s", self._now_s())
+                self._silent.failed(id_, f"no answer in {patience_s:,.0f} s", self._now_s())
         names = _names(hosts)
         found = [node_of(one, self._known.get(id_), names[id_]) for id_, one in hosts.items()]
         return tuple(sorted(found, key=lambda node: (node.name, node.id)))

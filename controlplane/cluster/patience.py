@@ -45,7 +45,7 @@ def patience(
     except KeyboardInterrupt:
         if not over:
             raise
-        raise TimeoutError(f"not done within {limit_s:g} s") from None
+        raise TimeoutError(f"not done within {limit_s:,g} s") from None
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)

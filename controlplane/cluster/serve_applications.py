@@ -57,7 +57,7 @@ def deploy(
         for name, application in applications.items()
     ]
     logging.getLogger("ray.serve").setLevel(logging.ERROR)
-    slow = f"Ray has not started its first process within {SLOW_S:g} s; it is waited for"
+    slow = f"Ray has not started its first process within {SLOW_S:,g} s; it is waited for"
     try:
         with patience(BEGIN_S, SLOW_S, lambda: say(slow)):
             serve.start(proxy_location="Disabled", logging_config={"log_level": "WARNING"})
@@ -65,7 +65,7 @@ def deploy(
     except TimeoutError as error:
         raise ClusterUnavailable(
             "Ray Serve could not start modelless: Ray has not started its first process within"
-            f" {BEGIN_S:g} s; `raylet.out` and the files `worker-*` say why, in {logs}"
+            f" {BEGIN_S:,g} s; `raylet.out` and the files `worker-*` say why, in {logs}"
         ) from error
     except Exception as error:
         raise ClusterUnavailable(f"Ray Serve could not start modelless: {error}") from error

@@ -94,7 +94,7 @@ class LearnedState:
             self._journal.tell("forecast_forgotten", "demand", why)
             return demand_estimator_of(settings)
         if anything:
-            said = f"what was learned until {spoken(kept_s)} is known, {away_s:.0f} s later"
+            said = f"what was learned until {spoken(kept_s)} is known, {away_s:,.0f} s later"
             self._journal.tell("forecast_recalled", "demand", said)
         return estimator, training
 

@@ -208,7 +208,7 @@ class ControlLoop:
         """Raise when no turn has come to its end for long."""
         silent_s = self._clock_s() - self._turned_at_s
         if self._leader.epoch and silent_s > 30 + 5 * self._settings.tick_s:
-            raise RuntimeError(f"no turn of the control loop for {silent_s:.0f} s")
+            raise RuntimeError(f"no turn of the control loop for {silent_s:,.0f} s")
 
     async def turn(self) -> Decision:
         """One tick: observe, decide, apply, record."""

@@ -208,14 +208,14 @@ def other_installation(
     if not stopped and heard_s > SILENT_S:
         return (
             f"another installation, on {host}, has planned by the same catalog, and was heard"
-            f" {heard_s:.0f} s ago by its clock, which may be behind; if it writes nothing for"
-            f" {SILENT_S:.0f} s, this one can plan. Else stop it, or set MODELLESS_DATABASE_URL to"
+            f" {heard_s:,.0f} s ago by its clock, which may be behind; if it writes nothing for"
+            f" {SILENT_S:,.0f} s, this one can plan. Else stop it, or set MODELLESS_DATABASE_URL to"
             " a database of its own"
         )
     return (
         f"another installation, on {host}, plans by the same catalog and was heard"
-        f" {max(0.0, heard_s):.0f} s ago; stop it, or set MODELLESS_DATABASE_URL to a database of"
-        f" its own. If it is gone, this one can plan {SILENT_S:.0f} s after it was last heard"
+        f" {max(0.0, heard_s):,.0f} s ago; stop it, or set MODELLESS_DATABASE_URL to a database of"
+        f" its own. If it is gone, this one can plan {SILENT_S:,.0f} s after it was last heard"
     )
 
 

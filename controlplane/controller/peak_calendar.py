@@ -117,7 +117,7 @@ class PeakCalendar:
             subject = f"peak {each.peak.id}"
             if before is None:
                 ahead_s = each.begin_s - at_s
-                when = "it has begun" if each.begun else f"it begins in {ahead_s:.0f} s"
+                when = "it has begun" if each.begun else f"it begins in {ahead_s:,.0f} s"
                 self._journal.tell("peak_due", subject, f"{words(each.peak)}: {when}")
             elif each.begun and not before.begun:
                 self._journal.tell("peak_begun", subject, words(each.peak))

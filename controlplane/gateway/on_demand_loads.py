@@ -134,7 +134,7 @@ class OnDemandLoads:
             raise
         except DeadlineExceeded as error:
             late = (
-                f"{candidate.task}/{candidate.variant} was not loaded within {LOAD_TIMEOUT_S:g} s"
+                f"{candidate.task}/{candidate.variant} was not loaded within {LOAD_TIMEOUT_S:,g} s"
             )
             self._failures.failed(key, late, monotonic())
             raise DeadlineExceeded(late) from error

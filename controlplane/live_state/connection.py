@@ -79,7 +79,7 @@ class Connection:
             url, socket_connect_timeout=timeout_s, retry=never
         )
         self._silence = Silence()
-        self._too_late = f"no reply within {timeout_s:g} s"
+        self._too_late = f"no reply within {timeout_s:,g} s"
         self.refused = ""
         """Why it did not take what was last written; empty where it did."""
 

@@ -101,7 +101,7 @@ class LeftoverArtifacts:
         if not told:
             return
         deleted, used = sum(len(one.deleted) for one in told), sum(len(one.used) for one in told)
-        said = f"{counted(deleted, 'artifact')} deleted, {size_bytes / 2**20:.1f} MiB"
+        said = f"{counted(deleted, 'artifact')} deleted, {size_bytes / 2**20:,.1f} MiB"
         if used:
             said += f"; {counted(used, 'artifact')} kept, which other versions use"
         if self._shared:
@@ -141,7 +141,7 @@ class AbandonedArtifacts:
         deleted, size_bytes = await asyncio.to_thread(self._free, self._notes)
         self._looks_at_s = self._clock_s() + LOOK_EVERY_S
         if deleted:
-            said = f"{counted(deleted, 'artifact')} deleted, {size_bytes / 2**20:.1f} MiB"
+            said = f"{counted(deleted, 'artifact')} deleted, {size_bytes / 2**20:,.1f} MiB"
             self._tell("abandoned_artifacts_freed", "artifacts", said)
 
     def _free(self, notes: StoringNotes) -> tuple[int, int]:

@@ -73,7 +73,7 @@ class Rebuilds:
             async with asyncio.timeout(LONGEST_S):
                 output, said = await self._child(task, variant)
         except TimeoutError:
-            self._tell("rebuild_failed", name, f"it took longer than {LONGEST_S:g} s")
+            self._tell("rebuild_failed", name, f"it took longer than {LONGEST_S:,g} s")
             return
         except OSError as error:
             self._tell("rebuild_failed", name, f"it could not be started: {error.strerror}")

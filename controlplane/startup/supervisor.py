@@ -299,7 +299,7 @@ class Supervisor:
         ready = until_loaded(ask, expected, tasks, self._stop.wait)
         if not ready and not self._stop.is_set():
             raise ClusterUnavailable(
-                f"no variant was loaded within {READY_S:.0f} s;{self._complaints()}"
+                f"no variant was loaded within {READY_S:,.0f} s;{self._complaints()}"
                 f" the logs are in {logs_place(self._settings)}"
             )
         return ready

@@ -14,7 +14,7 @@ class Outcome(StrEnum):
     REFUSED = "refused"
 
 
-class Verdict(StrEnum):
+class Standing(StrEnum):
     CHOSEN = "chosen"
     FITS = "fits"
     """It would meet the SLO now; another one was preferred."""
@@ -72,7 +72,7 @@ class VerdictSchema(Schema):
     run_ms: float | None = Field(None, description="Of a batch of these rows, with its margin.")
     price_usd_per_1k: float | None = None
     loaded_on: int = Field(0, description="Workers that have it loaded.")
-    verdict: Verdict
+    verdict: Standing
     why: str = Field(examples=["accuracy 95.37 % < 97.00 %"])
 
 

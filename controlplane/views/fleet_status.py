@@ -50,7 +50,7 @@ class Level(StrEnum):
     """No worker is running: no query can be answered."""
 
 
-class Source(StrEnum):
+class CountSource(StrEnum):
     """Where the wanted number of workers comes from."""
 
     STORED = "stored"
@@ -73,7 +73,7 @@ class KindStatus:
     missing: int
     asked: int
     """How many ``modelless workers scale`` asked for, or else the settings."""
-    source: Source
+    source: CountSource
     """Where ``wanted`` comes from."""
     settings: int | None
     """How many MODELLESS_WORKERS or MODELLESS_SLICES says; None for a kind that this machine is not
@@ -159,9 +159,9 @@ def kind_statuses(
     rows = []
     for kind in sorted({*asked, *running, *silent, *draining, *(planned or {})}):
         wanted = asked.get(kind, 0)
-        source = Source.STORED if kind in stored else Source.SETTINGS
+        source = CountSource.STORED if kind in stored else CountSource.SETTINGS
         if planned is not None and planned.get(kind, 0) != wanted:
-            wanted, source = planned.get(kind, 0), Source.PLAN
+            wanted, source = planned.get(kind, 0), CountSource.PLAN
         rows.append(
             KindStatus(
                 device_kind=kind,
@@ -233,7 +233,7 @@ def asked_words(row: KindStatus, sliced_by: str = "MODELLESS_WORKERS") -> str:
     ``sliced_by`` is the setting that it would be else.
     """
     words = _workers(row.asked, row.device_kind)
-    if row.source is Source.SETTINGS or row.settings == row.asked:
+    if row.source is CountSource.SETTINGS or row.settings == row.asked:
         return words
     said = "" if row.settings is None else f"; {sliced_by} says {row.settings}"
     return f"{words} (stored by `modelless workers scale`{said})"
@@ -338,7 +338,7 @@ def _kind_difference(row: KindStatus) -> str:
 def _silent_words(silent_s: Mapping[str, float]) -> str:
     """``w2 has not answered for 4 s``, the longest first."""
     longest = sorted(silent_s, key=lambda worker: (-silent_s[worker], worker))
-    words = [f"{worker} has not answered for {silent_s[worker]:.0f} s" for worker in longest[:3]]
+    words = [f"{worker} has not answered for {silent_s[worker]:,.0f} s" for worker in longest[:3]]
     if more := longest[3:]:
         words.append(f"nor have {len(more)} others" if len(more) > 1 else "nor has another one")
     return ", ".join(words)

@@ -113,11 +113,10 @@ def _all_the_same(report: SloReport, *, cores_short: bool) -> str:
     if not short:
         return ""
     missed = sum(one.missed for _, one in short)
-    asked = counted(sum(one.servable for _, one in short), "query", ",")
+    asked = counted(sum(one.servable for _, one in short), "query")
     its = "its" if missed == 1 else "their"
-    words = (
-        f" All the same, {missed:,} of {asked} in the last {report.lately_s:.0f} s missed {its} SLO"
-    )
+    within = f"in the last {report.lately_s:,.0f} s"
+    words = f" All the same, {missed:,} of {asked} {within} missed {its} SLO"
     if cores_short:
         words += ": this counts with cores that nothing else takes, and they are short now"
     return f"{words}."

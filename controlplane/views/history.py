@@ -1,8 +1,9 @@
-"""History: how queries ended over the last hour, ten seconds at a time, over all gateways.
+"""History: what was asked and how it ended over the last hour, ten seconds at a time, over all
+gateways.
 
 Gateways leave a sample of each ten seconds in the live state
 (``controlplane.gateway.reports.history_samples``); they are put together here, for the charts of
-the page and ``GET /v1/history``.
+the page, ``GET /v1/history`` and ``GET /v1/demand``.
 """
 
 from collections import Counter, defaultdict
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import Any
 
+from controlplane.demand_counters import parse_counter_name
 from controlplane.views.service_status import Outcomes, outcomes_by_task
 
 STEP_S = 10.0
@@ -61,6 +63,38 @@ def history(
             for name in wanted
         ],
     }
+
+
+def asked(
+    samples: Iterable[Mapping[str, Any]], now_s: float, seconds: float, task: str | None = None
+) -> dict[str, Any]:
+    """Put together what was asked for; the arguments are those of ``history``.
+
+    Returns:
+        The fields of ``controlplane.views.schemas.AskedHistory``. Where no gateway has left a
+        sample, rows are None.
+    """
+    end = slot_of(now_s - SETTLE_S)
+    begin = end - max(1, round(min(seconds, LONGEST_S) / STEP_S))
+    by_slot: dict[int, Counter[str]] = {}
+    for sample in _before_set_back(list(samples)):
+        if begin <= int(sample["slot"]) < end:
+            by_slot.setdefault(int(sample["slot"]), Counter()).update(sample.get("asked", {}))
+    found = []
+    for name in sorted({name for counted in by_slot.values() for name in counted}):
+        parsed = parse_counter_name(name)
+        if parsed is None or (task is not None and parsed[0] != task):
+            continue
+        of_task, latency_ms, accuracy, variant = parsed
+        rows = [by_slot[slot][name] if slot in by_slot else None for slot in range(begin, end)]
+        found.append(
+            {
+                "task": of_task, "latency_ms": latency_ms, "accuracy": accuracy,
+                "variant": variant, "rows": rows,
+            }
+        )  # fmt: skip
+    found.sort(key=lambda one: (one["task"], one["latency_ms"], one["accuracy"] or 0.0))
+    return {"begins_s": begin * STEP_S, "step_s": STEP_S, "classes": found}
 
 
 def _before_set_back(samples: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:

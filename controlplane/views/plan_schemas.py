@@ -5,7 +5,7 @@ from typing import Self
 from pydantic import Field
 
 from controlplane.views.answered_status import AnsweredLevel
-from controlplane.views.fleet_status import FleetStatus, Level, PlacedState, Source
+from controlplane.views.fleet_status import CountSource, FleetStatus, Level, PlacedState
 from controlplane.views.headroom import HeadroomSchema
 from controlplane.views.machines.certificate_status import CertificateLevel
 from controlplane.views.machines.core_shortage import CoreLevel
@@ -30,7 +30,7 @@ class InventoryRow(Schema):
     )
     missing: int = Field(description="Wanted and not there.", examples=[1])
     asked: int = Field(description="Asked for here, or else by the settings.", examples=[2])
-    source: Source = Field(
+    source: CountSource = Field(
         description="Of `wanted`: `stored` here, which wins over the `settings`; `plan` where "
         "plans decide, up to what was asked for."
     )

@@ -231,6 +231,29 @@ class History(Schema):
     tasks: list[TaskHistory]
 
 
+class AskedClass(Schema):
+    """What was asked with one SLO class, a number for each step; null where nothing is known."""
+
+    task: str
+    latency_ms: float = Field(
+        description="The deadline, rounded down to 1, 2 or 5 times a power of ten.", examples=[50.0]
+    )
+    accuracy: float | None = Field(
+        description="The floor, rounded up to the accuracy of the next variant; 1 where none is as "
+        "accurate; null where none was asked for."
+    )
+    variant: str | None = Field(description="The variant that the queries named, where they did.")
+    rows: list[int | None]
+
+
+class AskedHistory(Schema):
+    """What was asked lately, over all gateways, refused queries among it."""
+
+    begins_s: float = Field(description="When the first step begins, in seconds since 1970.")
+    step_s: float = Field(description="How long each step is.")
+    classes: list[AskedClass]
+
+
 class OperationSchema(Schema):
     """A long-running request: poll it until ``state`` is ``succeeded`` or ``failed``."""
 

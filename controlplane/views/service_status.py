@@ -227,7 +227,7 @@ def _service_status(
 ) -> ServiceStatus:
     hopeless = sum(one.hopeless for one in lately.values())
     asked = sum(one.servable for one in lately.values())
-    within = f"in the last {seconds:.0f} s" if seconds >= 1 else "lately"
+    within = f"in the last {seconds:,.0f} s" if seconds >= 1 else "lately"
     short = missing(lately, before)
     if not short:
         met = sum(one.met for one in lately.values())

@@ -106,7 +106,7 @@ def other_release_words(its: str, own: str) -> str:
 
 def silent_words(silent_s: float) -> str:
     """``it has not answered for 4 s, and gets no queries until it does``."""
-    return f"it has not answered for {silent_s:.0f} s, and gets no queries until it does"
+    return f"it has not answered for {silent_s:,.0f} s, and gets no queries until it does"
 
 
 def slow_words(slowness: float, *, spared: bool) -> str:

@@ -38,7 +38,7 @@ def is_over(peak: Peak, at_s: float) -> bool:
 def words(peak: Peak) -> str:
     """What a peak brings, for people: ``3 times as many queries of all tasks (sale)``."""
     of = f"task {peak.task}" if peak.task else "all tasks"
-    how = f"{peak.factor:g} times as many queries" if peak.factor else f"{peak.qps:g} queries/s"
+    how = f"{peak.factor:,g} times as many queries" if peak.factor else f"{peak.qps:,g} queries/s"
     return f"{how} of {of}" + (f" ({peak.note})" if peak.note else "")
 
 

@@ -57,7 +57,7 @@ class TooMuch:
         """What such batches do, in words."""
         if self.time_s is None:
             return "take more memory than there is"
-        return f"do not finish within {self.time_s:g} s"
+        return f"do not finish within {self.time_s:,g} s"
 
 
 class Probe:

@@ -175,13 +175,13 @@ class Sandbox:
         except TimeoutError:
             self._end()
             raise TrialTimedOut(
-                f"{subject}: its trial did not finish within {self._limits.time_s:g} s and was"
+                f"{subject}: its trial did not finish within {self._limits.time_s:,g} s and was"
                 " stopped"
             ) from None
         except MemoryError:
             self._end()
             raise TrialTooLarge(
-                f"{subject}: it needs more than the {self._limits.memory_mib:g} MiB of a trial"
+                f"{subject}: it needs more than the {self._limits.memory_mib:,g} MiB of a trial"
             ) from None
         except (EOFError, BrokenPipeError, ValueError, TypeError):
             raise self._post_mortem(subject) from None

@@ -55,7 +55,7 @@ def inner_axis_of_size_zero(folder: Path) -> Path:
 
 @bad(
     Step.CHECK,
-    r"net-v1: net.onnx: input 'pixels' takes 32768 MiB for one row, more than the 256 allowed$",
+    r"net-v1: net.onnx: input 'pixels' takes 32,768 MiB for one row, more than the 256 allowed$",
 )
 def row_of_a_billion_numbers(folder: Path) -> Path:
     nodes = [

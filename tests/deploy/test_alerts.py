@@ -43,7 +43,10 @@ def fires_for(tmp_path: Path, alert: str, series: Mapping[str, str], tasks: list
     expected = [
         {
             "exp_labels": {"task": task, **rule["labels"]},
-            "exp_annotations": {"summary": summary.replace("{{ $labels.task }}", task)},
+            "exp_annotations": {
+                "summary": summary.replace("{{ $labels.task }}", task),
+                "runbook": f"modelless runbook {alert}",
+            },
         }
         for task in tasks
     ]
@@ -62,7 +65,7 @@ def fires(
     alerts = [
         {
             "exp_labels": labels | rule_of(alert)["labels"],
-            "exp_annotations": {"summary": summary},
+            "exp_annotations": {"summary": summary, "runbook": f"modelless runbook {alert}"},
         }
         for labels, summary in expected
     ]
@@ -252,6 +255,9 @@ def test_cores_that_stay_short_are_told(tmp_path: Path) -> None:
     fires(tmp_path, alert, told(**crowded), label)
     fires(tmp_path, alert, told(**crowded | {"cores_busy": 1.7}))
     fires(tmp_path, alert, told(**crowded | {"cores_busy": 1.7, "cores_stolen": 0.15}), label)
+    ours = {"cores_waited_ratio": 0.99, "cores_busy": 1.7, "cores_delayed_ratio": 0.9}
+    fires(tmp_path, alert, told(**ours), label)
+    fires(tmp_path, alert, told(**ours | {"cores_waited_ratio": 0.4}))
     fires(tmp_path, alert, told(cores_waited_ratio=0.4, cores_busy=2.0))
     fires(tmp_path, alert, told(cores_throttled_ratio=0.2), label)
     fires(tmp_path, alert, told(cores_stolen=0.3), label)

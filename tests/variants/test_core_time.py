@@ -32,6 +32,11 @@ class Machine:
             lines.append(f"cpu{number} {ticks} 0 0")
         (self.proc / "stat").write_text("\n".join([*lines, "intr 7 0 0", "ctxt 8"]) + "\n")
 
+    def delayed(self, ran_s: float, delayed_s: float) -> None:
+        own = self.proc / "thread-self" / "schedstat"
+        own.parent.mkdir(exist_ok=True)
+        own.write_text(f"{ran_s * 1e9:.0f} {delayed_s * 1e9:.0f} 7\n")
+
     def waited(self, seconds: float) -> None:
         pressure(self.proc / "pressure" / "cpu", seconds)
 
@@ -73,6 +78,28 @@ def test_a_process_that_has_just_started_says_nothing_yet(tmp_path: Path) -> Non
         assert meter.look() is None
     machine.now_s = 10.0
     assert meter.look() == CoreTime(host="h1", cores=2, used=0.0, busy=0.2, waited=0.1, stolen=0.0)
+
+
+def test_it_says_how_long_its_thread_had_no_core(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.delayed(1.0, 2.0)
+    meter = machine.meter()
+    meter.look()
+
+    def share() -> float | None:
+        machine.now_s += WINDOW_S
+        found = meter.look()
+        assert found is not None
+        return found.delayed
+
+    machine.delayed(2.0, 5.0)
+    assert share() == 0.75
+    machine.delayed(2.01, 5.01)
+    assert share() is None  # it had hardly anything to do
+    machine.delayed(0.5, 0.1)
+    assert share() is None  # of another thread
+    (machine.proc / "thread-self" / "schedstat").unlink()
+    assert share() is None
 
 
 def test_other_cores_than_it_may_run_on_do_not_count(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ class OnnxFp32(OnnxBuilder):
         allowed = GROWTH * material.source.stat().st_size + 2**20
         if (size := target.stat().st_size) > allowed:
             shutil.copyfile(material.source, target)
-            return Built(note=f"as handed in: folding its constants takes {size / 2**20:.0f} MiB")
+            return Built(note=f"as handed in: folding its constants takes {size / 2**20:,.0f} MiB")
         return Built()
 
 

@@ -63,7 +63,7 @@ class Turns:
                 if not own.is_set():  # else it has come just now
                     self._waiting.remove(own)
                     raise StateUnavailable(
-                        f"the catalog is not available: others have written for {patience_s:g} s"
+                        f"the catalog is not available: others have written for {patience_s:,g} s"
                     )
         try:
             with self._among_processes(PART * patience_s):

@@ -69,7 +69,8 @@ class Tokeniser:
         """
         if len(data) > MOST_BYTES:
             raise InvalidInput(
-                f"{where} has {len(data) / 2**20:.0f} MiB, more than the {MOST_BYTES >> 20} allowed"
+                f"{where} has {len(data) / 2**20:,.0f} MiB, more than the"
+                f" {MOST_BYTES >> 20} allowed"
             )
         os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # before it is imported
         try:

@@ -219,7 +219,7 @@ def make(out: Path, models: Sequence[str] = MODELS) -> None:
     mark.write_text(json.dumps(family, indent=2) + "\n")
     mark.replace(out / "family.json")
     seconds = time.monotonic() - started
-    _announce(step="done", done=total, total=total, message=f"trained in {seconds:.0f} s")
+    _announce(step="done", done=total, total=total, message=f"trained in {seconds:,.0f} s")
 
 
 def _file_of(model: str) -> str:

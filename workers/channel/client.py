@@ -53,7 +53,7 @@ class WorkerConnection(WorkerSession):
         except TimeoutError as error:  # an OSError too
             connection.close()
             raise ReplicaLost(
-                f"worker at {address} did not answer within {timeout_s:g} s"
+                f"worker at {address} did not answer within {timeout_s:,g} s"
             ) from error
         except (OSError, ValueError) as error:
             raise ReplicaLost(f"worker at {address} cannot be reached: {error}") from error

@@ -153,7 +153,7 @@ class WorkerSession(asyncio.Protocol):
                 return await answer
         except TimeoutError as error:
             raise DeadlineExceeded(
-                f"worker at {self.address} did not finish {kind.name} within {timeout_s:g} s"
+                f"worker at {self.address} did not finish {kind.name} within {timeout_s:,g} s"
             ) from error
         finally:
             self._answers.pop(request_id, None)

@@ -131,7 +131,7 @@ class BatchRunner:
         job = batch.items[0]
         assert isinstance(job, Job)
         replica = job.replica
-        why = f"a batch of {replica.name} has been running for {for_ms / 1000:.0f} s"
+        why = f"a batch of {replica.name} has been running for {for_ms / 1000:,.0f} s"
         self._ledger.hung(replica.key, replica.spec.task, replica.spec.variant, why)
         return why
 

@@ -39,7 +39,7 @@ class History:
             variant,
             f"made room for {successor}: it was worth less here "
             f"({resident.popularity:.2g} queries/s, loads in {resident.load_s:.2g} s, "
-            f"{resident.memory_mib:.1f} MiB)",
+            f"{resident.memory_mib:,.1f} MiB)",
         )
 
     def untold(self, told: Iterable[int] = (), after: int = 0) -> list[Occurrence]:

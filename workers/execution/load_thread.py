@@ -87,7 +87,7 @@ class LoadThread:
         for_s = time.monotonic() - at_work.began_s
         if for_s > max(self._stuck_s, STUCK_FACTOR * spec.load_s):
             doing = "closing" if at_work.closes else "loading"
-            why = f"{spec.task}/{spec.variant} has been {doing} for {for_s:.0f} s"
+            why = f"{spec.task}/{spec.variant} has been {doing} for {for_s:,.0f} s"
             key = variant_id(spec.task, spec.variant).to_bytes(8, "big")
             self._ledger.hung(key, spec.task, spec.variant, why)
             raise Internal(why)

@@ -77,7 +77,7 @@ def send_outputs(
             )
             if len(head) + size > max_frame:
                 of = counted(job.rows, "row")
-                message = f"its answer of {of} has {size} bytes: too many for one reply"
+                message = f"its answer of {of} has {size:,} bytes: too many for one reply"
                 send_refusal(responder, request_id, ReplyCode.INVALID, backlog_us, message)
             else:
                 answers.setdefault(responder, []).extend((head, *chunks))

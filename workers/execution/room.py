@@ -177,7 +177,7 @@ class Room:
             if not turn.now:
                 raise Overloaded(
                     f"{spec.task}/{spec.variant} has no room here before others are loaded, which "
-                    f"takes {look.busy_s:.1f} s"
+                    f"takes {look.busy_s:,.1f} s"
                 )
             patience_s = demanded.patience_s
             drains = turn.waits and look.backlog_s <= patience_s

@@ -17,6 +17,7 @@ READINESS: dict[int | str, dict[str, Any]] = {
         "description": description,
         "content": json_content(
             {
+                "title": "Readiness",
                 "type": "object",
                 "required": ["ready"],
                 "properties": {"name": {"type": "string"}, "ready": {"type": "boolean"}},
@@ -30,13 +31,18 @@ READINESS: dict[int | str, dict[str, Any]] = {
 _TENSORS: dict[str, Any] = {
     "type": "array",
     "items": {
+        "title": "InferTensor",
         "type": "object",
         "required": ["name", "shape", "datatype"],
         "properties": {
             "name": {"type": "string"},
             "shape": {"type": "array", "items": {"type": "integer"}, "description": "Rows first."},
             "datatype": {"type": "string", "description": "FP32, INT64, UINT8 and so on."},
-            "data": {"type": "array", "description": "Nested or flat; left out when binary."},
+            "data": {
+                "type": "array",
+                "items": {},
+                "description": "Nested or flat; left out when binary.",
+            },
         },
     },
 }
@@ -45,6 +51,7 @@ _WANTED: dict[str, Any] = {
     "type": "array",
     "description": "Which outputs are wanted, and how; left out, all of them.",
     "items": {
+        "title": "InferWanted",
         "type": "object",
         "required": ["name"],
         "properties": {
@@ -70,6 +77,7 @@ INFER: dict[str, Any] = {
         "description": COMPRESSED,
         "content": json_content(
             {
+                "title": "InferRequest",
                 "type": "object",
                 "required": ["inputs"],
                 "properties": {
@@ -77,6 +85,7 @@ INFER: dict[str, Any] = {
                     "inputs": _TENSORS,
                     "outputs": _WANTED,
                     "parameters": {
+                        "title": "InferParameters",
                         "type": "object",
                         "properties": {
                             "latency_slo_ms": {
@@ -87,7 +96,10 @@ INFER: dict[str, Any] = {
                             "min_accuracy": {"type": "number", "minimum": 0, "maximum": 1},
                             "model_version": {"type": "string"},
                             "max_cost_usd_per_1k": {"type": "number", "minimum": 0},
-                            "prefer": {"enum": ["cost", "accuracy", "latency", "energy"]},
+                            "prefer": {
+                                "type": "string",
+                                "enum": ["cost", "accuracy", "latency", "energy"],
+                            },
                             "best_effort": {"type": "boolean", "default": False},
                             "timeout": {"type": "integer", "description": "Microseconds."},
                             "priority": {
@@ -111,6 +123,7 @@ INFER: dict[str, Any] = {
             "headers": ANSWER_HEADERS,
             "content": json_content(
                 {
+                    "title": "InferResponse",
                     "type": "object",
                     "description": "The outputs; `parameters` say what was used.",
                     "required": ["model_name", "model_version", "outputs", "parameters"],
@@ -123,6 +136,7 @@ INFER: dict[str, Any] = {
                         "id": {"type": "string"},
                         "outputs": _TENSORS,
                         "parameters": {
+                            "title": "AnsweredBy",
                             "type": "object",
                             "required": [*METADATA],
                             "properties": METADATA,

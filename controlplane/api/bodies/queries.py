@@ -18,12 +18,14 @@ QUERY: dict[str, Any] = {
         "description": COMPRESSED,
         "content": json_content(
             {
+                "title": "Query",
                 "type": "object",
                 "required": ["task", "inputs"],
                 "additionalProperties": False,
                 "properties": {
                     "task": {"type": "string", "example": "digits"},
                     "slo": {
+                        "title": "Slo",
                         "type": "object",
                         "description": "What is needed; left out, the task's own defaults.",
                         "additionalProperties": False,
@@ -48,6 +50,7 @@ QUERY: dict[str, Any] = {
                                 "description": "Ceiling, USD per 1,000 queries.",
                             },
                             "prefer": {
+                                "type": "string",
                                 "enum": ["cost", "accuracy", "latency", "energy"],
                                 "description": "What is optimised among what fits.",
                             },
@@ -56,7 +59,10 @@ QUERY: dict[str, Any] = {
                     "inputs": {
                         "description": "A list of rows, or an object from input name to rows; of a"
                         " task with a tokenizer also a list of texts, or of pairs of texts.",
-                        "oneOf": [{"type": "array"}, {"type": "object"}],
+                        "oneOf": [
+                            {"type": "array", "items": {}},
+                            {"type": "object", "additionalProperties": True},
+                        ],
                     },
                     "truncate": {
                         "type": "boolean",
@@ -96,6 +102,7 @@ QUERY: dict[str, Any] = {
             "headers": ANSWER_HEADERS,
             "content": json_content(
                 {
+                    "title": "Reply",
                     "type": "object",
                     "description": "The answer, and what was used for it.",
                     "required": [*METADATA, "outputs"],
@@ -106,20 +113,24 @@ QUERY: dict[str, Any] = {
                         },
                         "labels": {
                             "type": "array",
-                            "items": {"oneOf": [{"type": "string"}, {"type": "array"}]},
+                            "items": {
+                                "oneOf": [{"type": "string"}, {"type": "array", "items": {}}]
+                            },
                             "description": "One per row, where the task has labels; of a task that"
                             " answers each position of a row, a list of them per row.",
                         },
                         "spans": {
                             "type": "array",
-                            "items": {"type": "array"},
+                            "items": {"type": "array", "items": {}},
                             "description": "Of texts, where the task answers each of their tokens:"
                             " for each row where its tokens begin and end, in characters; of pairs"
                             " also in which of the two.",
                         },
                         "scores": {
                             "type": "array",
-                            "items": {"oneOf": [{"type": "number"}, {"type": "array"}]},
+                            "items": {
+                                "oneOf": [{"type": "number"}, {"type": "array", "items": {}}]
+                            },
                             "description": "Of each label.",
                         },
                     },
@@ -140,10 +151,15 @@ EXPLAIN: dict[str, Any] = {
         "content": json_content(
             _ASKED
             | {
+                "title": "ExplainedQuery",
                 "required": ["task"],
                 "properties": _ASKED["properties"]
                 | {
-                    "rows": {"type": "integer", "minimum": 1, "default": 1},
+                    "rows": {
+                        "type": "integer",
+                        "minimum": 1,
+                        "description": "In place of `inputs`; without either, 1.",
+                    },
                     "length": {
                         "type": "integer",
                         "minimum": 1,

@@ -7,6 +7,7 @@ REGISTRATION_FORM: dict[str, Any] = {
     "content": {
         "multipart/form-data": {
             "schema": {
+                "title": "Registration",
                 "type": "object",
                 "required": ["task", "name", "model", "evaluation"],
                 "properties": {

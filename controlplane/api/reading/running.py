@@ -15,7 +15,7 @@ from controlplane.api.path_parameters import WorkerPath
 from controlplane.api.rules import rule_rows
 from controlplane.views.catalog.tasks import find_task
 from controlplane.views.headroom import HeadroomSchema
-from controlplane.views.history import LONGEST_S, history
+from controlplane.views.history import LONGEST_S, asked, history
 from controlplane.views.machines.core_shortage import CoreLevel
 from controlplane.views.plan_schemas import (
     AnsweredStatusSchema,
@@ -27,7 +27,7 @@ from controlplane.views.plan_schemas import (
     StorageStatusSchema,
 )
 from controlplane.views.rule_schemas import told
-from controlplane.views.schemas import History, Schema, SloReport, TickSchema
+from controlplane.views.schemas import AskedHistory, History, Schema, SloReport, TickSchema
 from controlplane.views.worker_schemas import WorkerSchema
 from planner.sentences import there_are
 from variants.errors import NotFound, StateUnavailable
@@ -123,7 +123,21 @@ def _add_outcomes(routes: APIRouter, context: ApiContext) -> None:
         before = (await context.told()).get("slo_missed", ())
         return SloReport.of(await context.live.slo_report(), cores_short=short, before=before)
 
-    @routes.get("/history", summary="How queries ended over the last hour")
+    @routes.get("/demand", summary="What was asked over the last hour, by SLO class")
+    async def demand(
+        task: Annotated[
+            str | None, Query(max_length=128, description="Of this one only, else of all.")
+        ] = None,
+        seconds: Annotated[
+            float, Query(ge=10, le=LONGEST_S, description="How far back to go.")
+        ] = LONGEST_S,
+    ) -> AskedHistory:
+        found = asked(await context.live.history(), time(), seconds, task)
+        if task is not None and not found["classes"]:
+            find_task(await context.snapshot(), task)
+        return AskedHistory.model_validate(found)
+
+    @routes.get("/history", name="history", summary="How queries ended over the last hour")
     async def past(
         task: Annotated[
             str | None, Query(max_length=128, description="Of this one only, else of all.")

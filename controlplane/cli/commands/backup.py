@@ -179,7 +179,7 @@ def _say(what: str, body: dict[str, Any]) -> None:
     typer.echo(
         f"{what}: {tasks}, {body['artifacts']:,} artifacts ({mib} MiB), made "
         f"{render.clock(body['made_at'])} by modelless {body['release']}, "
-        f"in {body['seconds']:.1f} s"
+        f"in {body['seconds']:,.1f} s"
     )
     for digest in body["missing"]:
         typer.echo(

@@ -120,6 +120,11 @@ COMMANDS = {
         Entry(
             name="events", target="controlplane.cli.commands.events:events", help="What happened."
         ),
+        Entry(
+            name="runbook",
+            target="controlplane.cli.commands.runbook:runbook",
+            help="What an alert means, where to look, and what to do.",
+        ),
     ),
     "Add and keep models": (
         Entry(

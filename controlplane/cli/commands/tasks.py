@@ -24,7 +24,7 @@ from controlplane.cli.render import (
 from controlplane.wrong_values import as_share
 from planner.sentences import defaults_refuse
 from variants.errors import InvalidInput
-from variants.figures import accuracy_floor, counted, grouped, read_number, some_of
+from variants.figures import accuracy_floor, counted, figure, read_number, some_of
 from variants.images import numbers_in
 from variants.types import Prefer
 
@@ -312,7 +312,7 @@ def _numbers(values: list[float]) -> str:
 def slo_words(slo: Mapping[str, Any]) -> str:
     """Defaults in one line: ``unless asked otherwise within 50 ms, accuracy any, ...``."""
     return (
-        f"unless asked otherwise within {grouped(slo['latency_ms'])} ms, "
+        f"unless asked otherwise within {figure(slo['latency_ms'], 3)} ms, "
         f"accuracy {_floor(slo['accuracy'])}, "
         f"cost {_ceiling(slo['cost'])}, preferred is {slo['prefer']}"
     )
@@ -345,7 +345,7 @@ def _task_details(row: Row) -> None:
             ("outputs", ", ".join(map(tensor, row["outputs"]))),
             ("labels", ", ".join(row["labels"]) or "-"),
             ("metric", f"{row['metric']}: {row['accuracy_means']}"),
-            ("latency", f"{grouped(slo['latency_ms'])} ms unless asked otherwise"),
+            ("latency", f"{figure(slo['latency_ms'], 3)} ms unless asked otherwise"),
             ("accuracy", _floor(slo["accuracy"])),
             ("cost", _ceiling(slo["cost"])),
             ("prefer", slo["prefer"]),
@@ -416,5 +416,5 @@ def sharing_words(sharing: Mapping[str, float] | None) -> str:
         return "every query is run"
     if not sharing["ttl_s"]:
         return "share a run; no answer is kept"
-    kept = f"{sharing['ttl_s']:g} s, at most {sharing['memory_mib']:g} MiB"
+    kept = f"{sharing['ttl_s']:,g} s, at most {sharing['memory_mib']:,g} MiB"
     return f"share a run; answers are kept for {kept}"

@@ -192,7 +192,7 @@ def _worker_table(rows: Sequence[Row]) -> None:
 def state_of(row: Row) -> str:
     """A worker in one word or two."""
     if row.get("silent_s") is not None:
-        return f"silent for {row['silent_s']:.0f} s"
+        return f"silent for {row['silent_s']:,.0f} s"
     if row["draining"]:
         return "draining"
     return "slow" if row.get("slowness") is not None else "ready"

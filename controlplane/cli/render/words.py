@@ -25,14 +25,14 @@ def ms(value: float | None) -> str:
     """Milliseconds with three significant digits or so."""
     if value is None:
         return "-"
-    return f"{value:.3f}" if value < 1 else f"{value:.2f}" if value < 10 else f"{value:.1f}"
+    return f"{value:.3f}" if value < 1 else f"{value:.2f}" if value < 10 else f"{value:,.1f}"
 
 
 def seconds(value: float) -> str:
     """A duration in the unit that suits it."""
     if value < 1:
         return f"{ms(1_000 * value)} ms"
-    return f"{value:.2f} s" if value < 100 else f"{value:,.0f} s"
+    return f"{value:,.2f} s" if value < 100 else f"{value:,.0f} s"
 
 
 def percent(value: float | None) -> str:
@@ -127,5 +127,5 @@ def left_words(done: int, total: int, spent_s: float) -> str:
     if left_s < 10:
         return "some seconds left"
     if left_s < 95:
-        return f"about {round(left_s, -1):.0f} s left"
+        return f"about {round(left_s, -1):,.0f} s left"
     return f"about {left_s / 60:.0f} min left"

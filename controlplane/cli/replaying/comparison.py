@@ -166,7 +166,7 @@ def _notes(
     )
     if others_asked:
         yield (
-            f"Queries that had been asked here in the {lately['lately_s']:.0f} s before:"
+            f"Queries that had been asked here in the {lately['lately_s']:,.0f} s before:"
             f" {others_asked:,}. The installation knows that demand, and the simulator does not."
         )
 

@@ -40,7 +40,7 @@ def held_by_some(client: Client, task: Mapping[str, Any], rows: QueryRows) -> st
     if not too_long:
         return ""
     names = some_of(sorted({name for each in too_long for name in each}), NAMED)
-    of = counted(len(looked_at), "text", ",")
+    of = counted(len(looked_at), "text")
     if len(looked_at) < len(rows):
         of = f"{of} that were looked at, of {len(rows):,}"
     return (

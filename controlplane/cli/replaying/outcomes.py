@@ -187,7 +187,7 @@ class Outcomes:
         behind = self.behind()
         said = (
             f"The client itself fell behind: {percent(self.sent_late() / self.ended)} % of the"
-            f" queries were sent more than {SENT_LATE_MS:g} ms after their time (99 % within"
+            f" queries were sent more than {SENT_LATE_MS:,g} ms after their time (99 % within"
             f" {behind.p99:,.0f} ms, at most {behind.most:,.0f} ms), so this is not what the"
             " installation makes of the trace."
         )

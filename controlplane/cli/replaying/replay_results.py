@@ -115,7 +115,7 @@ class Replayed:
             found.append(
                 "Simulated is what `modelless simulate --fixed-fleet` makes of the"
                 " same queries on the workers that run; its fleet starts empty, so the first query"
-                f" comes {self.lead_s:.0f} s later there, when all that fits is loaded, and that"
+                f" comes {self.lead_s:,.0f} s later there, when all that fits is loaded, and that"
                 " time is not paid for. The difference is what the gateway counted, less that."
             )
         return found

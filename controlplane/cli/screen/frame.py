@@ -150,7 +150,7 @@ def _kinds(reading: Reading) -> Iterator[list[str]]:
             f"{reserved:,.0f} of {memory:,.0f}",
             f"{ready['ready']}{loading}",
             f"{queued:,}",
-            f"{max((worker['backlog_us'] for worker in found), default=0) / 1_000:.0f} ms",
+            f"{max((worker['backlog_us'] for worker in found), default=0) / 1_000:,.0f} ms",
         ]
 
 

@@ -42,7 +42,7 @@ class Autoscaler:
             return "an autoscaler that does not say which nodes it may start"
         hosts = [one for one in self.types if one.cores or one.gpus]
         types = ", ".join(f"{one.least} to {one.most} {one.name}" for one in hosts)
-        idle = "" if self.idle_s is None else f"; idle ones go after {self.idle_s:.0f} s"
+        idle = "" if self.idle_s is None else f"; idle ones go after {self.idle_s:,.0f} s"
         return f"an autoscaler of {types}{idle}"
 
 

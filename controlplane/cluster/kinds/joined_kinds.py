@@ -142,8 +142,8 @@ def _sorted(
             found.room[own.name][node.id] = fit
         elif fit:
             found.remarks.append(
-                f"no worker of {own.name} is started on {node.name}: it has {node.memory_mib:.0f} "
-                f"MiB, and each takes {own.memory_mib:.0f} MiB for variants alone"
+                f"no worker of {own.name} is started on {node.name}: it has {node.memory_mib:,.0f} "
+                f"MiB, and each takes {own.memory_mib:,.0f} MiB for variants alone"
             )
     return found
 

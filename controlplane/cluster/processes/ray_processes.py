@@ -63,7 +63,7 @@ def start_ray(settings: Settings, template: TemplateProcess | None = None) -> li
     if settings.ray_address and not answers_in_time(settings):
         raise ClusterUnavailable(
             f"the Ray cluster at {settings.ray_address} could not be joined: nothing has listened"
-            f" there for {REACH_S:.0f} s; is MODELLESS_RAY_ADDRESS that of `ray start --head`?"
+            f" there for {REACH_S:,.0f} s; is MODELLESS_RAY_ADDRESS that of `ray start --head`?"
         )
     if settings.ray_address and refuses_token(settings):
         raise ClusterUnavailable(

@@ -47,4 +47,4 @@ class CoreWatch:
                 del self._told[host]
             elif now_s - seen_s >= ENDS_S:
                 del self._told[host]
-                yield "cores_suffice", host, f"they suffice again, for {now_s - seen_s:.0f} s now"
+                yield "cores_suffice", host, f"they suffice again, for {now_s - seen_s:,.0f} s now"

@@ -75,7 +75,9 @@ class LoadEvents:
             waits = worker in here and now_s - series.told_s < TELL_EVERY_S
             if series.seqs and not waits:
                 count, for_s = len(series.seqs), now_s - series.since_s
-                often = "" if count == 1 else f"{count} times within {max(1.0, for_s):.0f} s, last "
+                often = (
+                    "" if count == 1 else f"{count} times within {max(1.0, for_s):,.0f} s, last "
+                )
                 yield kind.value, f"{variant} on {worker}", f"{often}{series.last}"
                 self._due.setdefault(worker, []).extend(series.seqs)
                 series.seqs, series.told_s = [], now_s

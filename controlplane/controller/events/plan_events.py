@@ -64,7 +64,7 @@ class PlanEvents:
                 others > 0
             )
             subject = f"versions {first} to {last}"
-            often = f"{count} plans within {for_s:.0f} s{beside}. "
+            often = f"{count} plans within {for_s:,.0f} s{beside}. "
             if self._before is not None and not changed:
                 changed = "Altogether they change nothing."
         yield "planned", subject, f"{often}{changed} {self._example}".strip().replace("  ", " ")

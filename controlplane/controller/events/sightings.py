@@ -72,7 +72,7 @@ class Gateways:
                 del self._seen_s[id_]
                 self._lost.add(id_)
                 silent_s = GATEWAY_TTL_S + now_s - seen_s
-                since = f"for {silent_s:.0f} s"
+                since = f"for {silent_s:,.0f} s"
                 if id_ in self._before:
                     since = "since this control loop began"
                 if id_ in self._elsewhere:
@@ -107,7 +107,7 @@ class _Watch:
     def _again(self, now_s: float) -> str:
         """That it answers again, and after how long; empty where it was not away."""
         since_s, self._away_since_s = self._away_since_s, None
-        return "" if since_s is None else f"it answers again after {now_s - since_s:.0f} s"
+        return "" if since_s is None else f"it answers again after {now_s - since_s:,.0f} s"
 
 
 class CatalogWatch(_Watch):

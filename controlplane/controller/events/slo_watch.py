@@ -53,7 +53,7 @@ class SloWatch:
                 self._since_s.pop(task, None)
             elif now_s - self._since_s.setdefault(task, now_s) >= PATIENCE_S:
                 self._told.add(task)
-                yield "slo_missed", task, outcomes_in_words(one, f"in the last {seconds:.0f} s")
+                yield "slo_missed", task, outcomes_in_words(one, f"in the last {seconds:,.0f} s")
 
     def _over(self, task: str, one: Outcomes, now_s: float) -> Iterator[StatusEvent]:
         if one.missed > MAY_BE_MISSED * one.servable:
@@ -62,4 +62,4 @@ class SloWatch:
             self._told.discard(task)
             since_s, well_s = self._since_s.pop(task), self._well_since_s.pop(task)
             met = "nothing was asked" if not one.servable else "queries meet their SLO again"
-            yield "slo_met", task, f"{met}, {well_s - since_s:.0f} s after they began to miss it"
+            yield "slo_met", task, f"{met}, {well_s - since_s:,.0f} s after they began to miss it"

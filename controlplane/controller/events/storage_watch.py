@@ -51,7 +51,7 @@ class StorageWatch:
             since_s, self._since_s = self._since_s, None
             if self._told and since_s is not None:
                 self._told = False
-                words = f"it can be written again after {now_s - since_s:.0f} s"
+                words = f"it can be written again after {now_s - since_s:,.0f} s"
                 yield "catalog_writable", "catalog", words
 
     def answered(self, slow_ms: float, now_s: float) -> Iterator[StatusEvent]:
@@ -62,7 +62,7 @@ class StorageWatch:
             words = f"it takes {slow_ms:,.0f} ms to give one row; {goes_on}"
             yield "catalog_slow", "catalog", words
         elif turned:
-            yield "catalog_quick", "catalog", f"it is slow no more after {after_s:.0f} s"
+            yield "catalog_quick", "catalog", f"it is slow no more after {after_s:,.0f} s"
 
     def live_state_answered(self, slow_ms: float, now_s: float) -> Iterator[StatusEvent]:
         """The same of the live state."""
@@ -71,7 +71,7 @@ class StorageWatch:
             words = f"it takes {slow_ms:,.0f} ms to give one key; {LIVE_STATE_SLOW}"
             yield "live_state_slow", "live state", words
         elif turned:
-            yield "live_state_quick", "live state", f"it is slow no more after {after_s:.0f} s"
+            yield "live_state_quick", "live state", f"it is slow no more after {after_s:,.0f} s"
 
     def _turned_slow(self, what: str, slow: bool, now_s: float) -> tuple[bool, float]:
         """Whether something has become slow, or quick again, and how long it was slow."""

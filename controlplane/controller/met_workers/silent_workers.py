@@ -87,7 +87,7 @@ class SilentWorkers:
     async def _end(self, worker: WorkerId, kind: str) -> None:
         trouble = _ending(worker)
         why = (
-            f"it said nothing for {END_AFTER_S:.0f} s and was ended, so that Ray Serve starts"
+            f"it said nothing for {END_AFTER_S:,.0f} s and was ended, so that Ray Serve starts"
             " another one"
         )
         try:

@@ -258,7 +258,7 @@ class NodeCounts:
             took_s = now_s - self._since_s.pop(kind, now_s)
             self._hoped_since_s.pop(kind, None)
             came = wanted.get(kind, 0) >= self._wanted.get(kind, 0)
-            how = f"all workers run, {took_s:.0f} s later" if came else "they are wanted no more"
+            how = f"all workers run, {took_s:,.0f} s later" if came else "they are wanted no more"
             self._journal.tell("nodes_asked_no_more", kind, how)
         for sentence in request.remarks:
             if sentence not in self._remarks:
@@ -267,7 +267,7 @@ class NodeCounts:
         self._wanted = dict(wanted)
 
     def _lately(self, kind: DeviceKindName) -> str:
-        return f", which took {self._usual_s[kind]:.0f} s lately" if kind in self._usual_s else ""
+        return f", which took {self._usual_s[kind]:,.0f} s lately" if kind in self._usual_s else ""
 
     # -- nodes ----------------------------------------------------------------------------------
 
@@ -299,7 +299,7 @@ class NodeCounts:
 
     def _goes(self, node: ClusterNode, workers: Sequence[str]) -> str:
         left_s = (node.drains_until_s or 0.0) - self._wall_s()
-        when = f"it goes in {left_s:.0f} s" if node.drains_until_s else "it goes when it is done"
+        when = f"it goes in {left_s:,.0f} s" if node.drains_until_s else "it goes when it is done"
         if not workers:
             return f"{when}; it has no workers"
         return f"{when}; its workers are planned for no more: {', '.join(workers)}"

@@ -100,7 +100,7 @@ class Reprofiling:
             and (known := self._profiles[key]).source is not ProfileSource.EXACT
         ]
         drifted = [
-            self._request(one.key, f"{drift_words(one.ratio)}, for {one.for_s:.0f} s")
+            self._request(one.key, f"{drift_words(one.ratio)}, for {one.for_s:,.0f} s")
             for one in self._watch.look(now_s, seen)
         ]
         return (*drifted, *self._relied_on(seen))

@@ -42,7 +42,9 @@ class FeedbackSchema(Schema):
 def add_feedback_route(api: FastAPI, feedback: Feedback) -> None:
     """Add ``POST /v1/feedback``."""
 
-    @api.post("/v1/feedback", tags=["queries"], summary="Say which classes were right")
+    @api.post(
+        "/v1/feedback", name="feedback", tags=["queries"], summary="Say which classes were right"
+    )
     async def give(given: FeedbackGiven) -> FeedbackSchema:
         """Of an answer of the last minutes, by any gateway of the machine. It counts for the live
         accuracy of the variant that had answered, and in what is known of a canary. An answer that

@@ -3,6 +3,7 @@
 from typing import Any
 
 from controlplane.api.bodies.queries import QUERY
+from controlplane.api.errors import WAITS
 from controlplane.gateway.embeddings.asked import MOST_TEXTS
 
 _ASKED: dict[str, Any] = QUERY["requestBody"]["content"]["application/json"]["schema"]["properties"]
@@ -10,10 +11,12 @@ _BESIDE = ("slo", "best_effort", "variant", "model_version", "priority", "trunca
 _ERROR: dict[str, Any] = {
     "application/json": {
         "schema": {
+            "title": "OpenAiErrorBody",
             "type": "object",
             "required": ["error", "code"],
             "properties": {
                 "error": {
+                    "title": "OpenAiError",
                     "type": "object",
                     "required": ["message", "type", "code"],
                     "properties": {
@@ -34,6 +37,7 @@ _STATUSES = (400, 401, 403, 404, 413, 422, 429, 500, 503, 504)
 
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"description": "An error, as in OpenAI's API.", "content": _ERROR}
+    | ({"headers": WAITS} if status in (429, 503) else {})
     for status in _STATUSES
 }
 """In place of those of other routes."""
@@ -44,6 +48,7 @@ EMBEDDINGS: dict[str, Any] = {
         "content": {
             "application/json": {
                 "schema": {
+                    "title": "EmbeddingsQuery",
                     "type": "object",
                     "required": ["model", "input"],
                     "additionalProperties": False,
@@ -65,7 +70,7 @@ EMBEDDINGS: dict[str, Any] = {
                                 },
                             ],
                         },
-                        "encoding_format": {"enum": ["float", "base64"]},
+                        "encoding_format": {"type": "string", "enum": ["float", "base64"]},
                         "dimensions": {
                             "type": "integer",
                             "description": "As many as the task's vectors have.",
@@ -84,17 +89,19 @@ EMBEDDINGS: dict[str, Any] = {
             "content": {
                 "application/json": {
                     "schema": {
+                        "title": "Embeddings",
                         "type": "object",
                         "required": ["object", "data", "model", "usage", "model_version"],
                         "properties": {
-                            "object": {"enum": ["list"]},
+                            "object": {"type": "string", "enum": ["list"]},
                             "data": {
                                 "type": "array",
                                 "items": {
+                                    "title": "Embedding",
                                     "type": "object",
                                     "required": ["object", "index", "embedding"],
                                     "properties": {
-                                        "object": {"enum": ["embedding"]},
+                                        "object": {"type": "string", "enum": ["embedding"]},
                                         "index": {"type": "integer"},
                                         "embedding": {
                                             "oneOf": [
@@ -111,6 +118,7 @@ EMBEDDINGS: dict[str, Any] = {
                                 " version can be asked for.",
                             },
                             "usage": {
+                                "title": "EmbeddingsUsage",
                                 "type": "object",
                                 "properties": {
                                     "prompt_tokens": {"type": "integer"},

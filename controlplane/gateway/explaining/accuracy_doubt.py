@@ -6,7 +6,7 @@ differ, an explanation says so.
 
 from collections.abc import Sequence
 
-from controlplane.views.explanation_schemas import Verdict, VerdictSchema
+from controlplane.views.explanation_schemas import Standing, VerdictSchema
 from planner.types import Query
 from variants.figures import accuracy_floor, accuracy_text, some_of
 from variants.types import Prefer
@@ -25,7 +25,7 @@ def accuracy_doubt(rows: Sequence[VerdictSchema], query: Query) -> str:
     if query.accuracy is None and query.prefer is not Prefer.ACCURACY:
         return ""
     known = [(row, found) for row in rows if (found := _interval(row)) is not None]
-    chosen = next((pair for pair in known if pair[0].verdict is Verdict.CHOSEN), None)
+    chosen = next((pair for pair in known if pair[0].verdict is Standing.CHOSEN), None)
     if chosen is None:
         return "" if query.accuracy is None else _near_the_floor(known, query.accuracy)
     best, (low, high) = chosen[0].variant, chosen[1]

@@ -14,7 +14,7 @@ from controlplane.views.explanation_schemas import (
     ExplanationSchema,
     Outcome,
     RefusalSchema,
-    Verdict,
+    Standing,
     VerdictSchema,
 )
 from planner.selection.eligibility import (
@@ -206,18 +206,18 @@ def _verdicts(
     """What becomes of each variant: the chosen one, those that fit, those that do not."""
     met = circumstances(snapshot, query, now_ms)
     chosen = found.candidate if isinstance(found, Choice) else None
-    rank = {Verdict.CHOSEN: 0, Verdict.FITS: 1, Verdict.STOPPED: 2}
+    rank = {Standing.CHOSEN: 0, Standing.FITS: 1, Standing.STOPPED: 2}
     rows = []
     for finding in findings(_in_order(view, query.prefer), met):
         one = finding.candidate
         if chosen is not None and one is chosen:
             assert isinstance(found, Choice)
-            verdict, why = Verdict.CHOSEN, CHOSEN[Reason(found.reason)]
+            verdict, why = Standing.CHOSEN, CHOSEN[Reason(found.reason)]
         elif _fits(finding, query, met.left_ms - met.transport_ms):
-            verdict = Verdict.FITS
+            verdict = Standing.FITS
             why = "fits" if chosen is None else _beside(finding, chosen, found, met, planned)
         else:
-            verdict, why = Verdict.STOPPED, in_words(finding, met)
+            verdict, why = Standing.STOPPED, in_words(finding, met)
         rows.append(_row(one, query, verdict, why))
     rows = _of_kinds(rows, {*snapshot.kinds, *snapshot.wanted.kinds()})
     yield from sorted(rows, key=lambda row: rank[row.verdict])
@@ -227,7 +227,7 @@ def _verdicts(
             accuracy_low=None,
             run_ms=None,
             loaded_on=0,
-            verdict=Verdict.STOPPED,
+            verdict=Standing.STOPPED,
             why=why,
         )
 
@@ -293,7 +293,7 @@ def _done_later(finding: Finding, found: Choice, met: Circumstances) -> str:
     return f"fits; done in {ours} ms > {best} ms"
 
 
-def _row(one: Candidate, query: Query, verdict: Verdict, why: str) -> VerdictSchema:
+def _row(one: Candidate, query: Query, verdict: Standing, why: str) -> VerdictSchema:
     fits_a_batch = query.rows <= one.table.max_batch
     low, high = interval_of(one.accuracy, one.accuracy_rows) if one.accuracy_rows else (None, None)
     return VerdictSchema(

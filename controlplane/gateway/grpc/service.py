@@ -367,7 +367,7 @@ async def _read(context: Any, within_s: float) -> bytes:
             data = await context.read()
     except TimeoutError as error:
         raise InvalidInput(
-            f"the request takes too long: it has not come within {within_s:g} s"
+            f"the request takes too long: it has not come within {within_s:,g} s"
         ) from error
     if data is grpc.aio.EOF:
         raise InvalidInput("the call carries no message")

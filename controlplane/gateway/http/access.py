@@ -305,7 +305,7 @@ def _token_digest(authorization: bytes) -> bytes:
 
 def too_large(max_body: int) -> PayloadTooLarge:
     """The error of a body that is longer than ``max_body`` bytes."""
-    return PayloadTooLarge(f"the body is larger than {max_body / 2**20:g} MiB")
+    return PayloadTooLarge(f"the body is larger than {max_body / 2**20:,g} MiB")
 
 
 def length_in(value: bytes) -> int:

@@ -59,8 +59,8 @@ class ClientLimits:
     def sentence(self, verdict: Verdict) -> str:
         """What is wrong with a request that does not come in full, as part of a sentence."""
         if verdict is Verdict.LATE_HEAD:
-            return f"its headers have not come in full within {self.head_s:g} s"
-        return f"its body comes more slowly than {self.least_bytes_per_s:g} bytes per second"
+            return f"its headers have not come in full within {self.head_s:,g} s"
+        return f"its body comes more slowly than {self.least_bytes_per_s:,g} bytes per second"
 
 
 class Watch:

@@ -119,7 +119,7 @@ class Front(ClientConnection):
             end = (self.head_tail + data).find(HEAD_END)  # others may follow in the same piece
             self.head_bytes += len(data) if end < 0 else end
             if self.head_bytes > MAX_HEAD:
-                self._malformed(f"its headers are larger than {MAX_HEAD} bytes")
+                self._malformed(f"its headers are larger than {MAX_HEAD:,} bytes")
                 return
         elif self.between and self._idle():
             self.piece = data

@@ -268,7 +268,7 @@ class Entrance:
         async for chunk in request.stream():
             body += chunk
             if len(body) > self._max_body:
-                raise PayloadTooLarge(f"the body is larger than {self._max_body / 2**20:g} MiB")
+                raise PayloadTooLarge(f"the body is larger than {self._max_body / 2**20:,g} MiB")
         coding = request.headers.get("content-encoding")
         if coding is None:
             return bytes(body)

@@ -11,8 +11,10 @@ _BESIDE: dict[str, dict[str, Any]] = {
     "variant": {"type": "string"},
     "model_version": {"type": "string"},
     "priority": {"type": "integer", "minimum": 0},
-    "best_effort": {"type": "boolean", "default": False},
+    "best_effort": {"type": "boolean"},
 }
+"""Without defaults, which clients made of the document would send beside JSON, where no header may
+say it."""
 _PIXELS = (
     "Of this picture, where that is not as the task says: one number, or one for each channel."
 )

@@ -133,7 +133,7 @@ def _padding(rows: int, spec: TensorSpec, axis: OpenAxis) -> Tensor:
     size = rows * prod(spec.shape) * np.dtype(spec.dtype).itemsize
     if size > MOST_BYTES:
         raise InvalidInput(
-            f"input {spec.name!r} would have {size / 2**20:.0f} MiB with {counted(rows, 'row')} as"
+            f"input {spec.name!r} would have {size / 2**20:,.0f} MiB with {counted(rows, 'row')} as"
             f" long as the longest, more than the {MOST_BYTES >> 20} allowed: ask in parts"
         )
     return np.full((rows, *spec.shape), np.asarray(axis.pad).astype(spec.dtype), spec.dtype)

@@ -33,11 +33,17 @@ class IndexRequest(BaseModel):
 
 
 def _health(api: FastAPI, views: ProtocolViews) -> None:
-    @api.get("/v2/health/live", tags=_TAGS, summary="Alive")
+    @api.get("/v2/health/live", name="health_live", tags=_TAGS, summary="Alive")
     async def live() -> dict[str, bool]:
         return {"live": True}
 
-    @api.get("/v2/health/ready", tags=_TAGS, summary="Ready to take requests", responses=READINESS)
+    @api.get(
+        "/v2/health/ready",
+        name="health_ready",
+        tags=_TAGS,
+        summary="Ready to take requests",
+        responses=READINESS,
+    )
     async def ready() -> JSONResponse:
         """Ready as soon as the catalog was read, whatever is in it; tasks have their own."""
         state = views.is_ready()
@@ -102,13 +108,16 @@ def _statistics(api: FastAPI, views: ProtocolViews) -> None:
 
 
 def _repository(api: FastAPI, views: ProtocolViews, repository: Repository) -> None:
-    @api.post("/v2/repository/index", tags=_TAGS, summary="Repository index")
+    @api.post(
+        "/v2/repository/index", name="repository_index", tags=_TAGS, summary="Repository index"
+    )
     async def index(wanted: IndexRequest | None = None) -> list[dict[str, Any]]:
         """The variants of every task, and which of them are loaded."""
         return views.index(ready_only=wanted is not None and wanted.ready)
 
     @api.post(
         "/v2/repository/models/{task}/load",
+        name="repository_load",
         tags=_TAGS,
         summary="Load a task",
         responses=TOO_LONG,
@@ -118,7 +127,12 @@ def _repository(api: FastAPI, views: ProtocolViews, repository: Repository) -> N
         await repository.load(task)
         return {}
 
-    @api.post("/v2/repository/models/{task}/unload", tags=_TAGS, summary="Unload a task")
+    @api.post(
+        "/v2/repository/models/{task}/unload",
+        name="repository_unload",
+        tags=_TAGS,
+        summary="Unload a task",
+    )
     async def unload(task: str) -> dict[str, Any]:
         """Takes back what loads of it have pinned; `CONFLICT` where that is nothing."""
         await repository.unload(task)

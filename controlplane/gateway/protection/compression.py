@@ -105,7 +105,7 @@ class Inflation:
             left = stream.unconsumed_tail
             body += piece
             if len(body) > self._most:
-                raise PayloadTooLarge(f"the body unpacks to more than {self._most / 2**20:g} MiB")
+                raise PayloadTooLarge(f"the body unpacks to more than {self._most / 2**20:,g} MiB")
         if stream.eof and (stream.unused_data or self._at < len(self._packed)):
             raise self._wrong("something follows behind its end")
         return stream.eof

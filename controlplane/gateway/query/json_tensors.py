@@ -108,7 +108,8 @@ def _checked_rows(rows: Any, spec: TensorSpec, booleans: bool) -> Tensor:
         )
     if len(rows) > MAX_ROWS:
         raise InvalidInput(
-            f"input {spec.name!r} has {len(rows)} rows; at most {MAX_ROWS} are taken"
+            f"input {spec.name!r} has {len(rows):,} rows; a query has at most {MAX_ROWS:,}: ask in"
+            " parts"
         )
     return tensor_of(values.flat, spec).reshape(shape)
 

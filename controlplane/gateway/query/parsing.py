@@ -150,10 +150,12 @@ def _read_v1(
     if not isinstance(document, dict):
         raise InvalidInput('the body must be a JSON object such as {"task": ..., "inputs": [...]}')
     if not document.keys() <= _V1_FIELDS:
-        if document.keys() <= _OF_TEXTS and are_texts(document.get("inputs")):
-            raise _cut_off(document, tasks, received_ms, draw)
         texts = are_texts(document.get("inputs"))
-        raise _unknown_field(document, _OF_TEXTS if texts else _V1_FIELDS)
+        if texts and document.keys() <= _OF_TEXTS:
+            raise _cut_off(document, tasks, received_ms, draw)
+        document = _without_default(document)
+        if texts or not document.keys() <= _V1_FIELDS:
+            raise _unknown_field(document, _OF_TEXTS if texts else _V1_FIELDS)
     try:
         task = task_of(document.get("task"), tasks)
     except AskedByLength as asked:
@@ -222,11 +224,12 @@ def asked_v1(
     elif isinstance(document, dict):
         document = dict(document)
         rows, length = document.pop("rows", 1), document.pop("length", None)
+        document = _without_default(document)
         if not document.keys() <= _V1_FIELDS:
             raise _unknown_field(document, _V1_FIELDS | _IN_PLACE)
         task = _task_at(document.get("task"), tasks, length)
         if type(rows) is not int or not 1 <= rows <= MOST_ROWS:
-            raise InvalidInput(f"'rows' must be a whole number from 1 to {MOST_ROWS}")
+            raise InvalidInput(f"'rows' must be a whole number from 1 to {MOST_ROWS:,}")
         return query_v1(document, task, rows, received_ms, draw)
     parsed = _read_v1(document, tasks, received_ms, draw, may_hold_booleans(body))
     check_numbers(parsed.task, parsed.query.variant, tasks)
@@ -245,6 +248,13 @@ def _task_at(name: Any, tasks: Mapping[TaskName, Task], length: Any) -> Task:
     if length is not None:
         raise InvalidInput(f"rows of task {task.name!r} have one length: leave 'length' out")
     return task
+
+
+def _without_default(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The same without what changes nothing: clients made of the OpenAPI document say it too."""
+    if document.get(TRUNCATE) is not False:
+        return document
+    return {name: value for name, value in document.items() if name != TRUNCATE}
 
 
 def _unknown_field(document: Mapping[str, Any], known: frozenset[str]) -> InvalidInput:

@@ -151,7 +151,7 @@ def latency_bound(value: Any, name: str) -> float:
     """A latency in ms, above 0 and at most an hour; ``name`` is for the ``InvalidInput``."""
     number = number_of(value, name)
     if not 0 < number <= MAX_LATENCY_MS:
-        raise InvalidInput(f"{name} must be above 0 and at most {MAX_LATENCY_MS:.0f}")
+        raise InvalidInput(f"{name} must be above 0 and at most {MAX_LATENCY_MS:,.0f}")
     return number
 
 
@@ -196,7 +196,7 @@ def timeout_in(parameters: Mapping[str, Any]) -> float | None:
     timeout_us = 0.0 if value is None else number_of(value, "timeout")
     if not 0 <= timeout_us <= 1_000 * MAX_LATENCY_MS:
         most = 1_000 * MAX_LATENCY_MS
-        raise InvalidInput(f"timeout must be in microseconds, from 0 to {most:.0f}")
+        raise InvalidInput(f"timeout must be in microseconds, from 0 to {most:,.0f}")
     return timeout_us / 1_000 or None
 
 

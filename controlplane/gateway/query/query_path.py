@@ -386,10 +386,10 @@ class QueryPath(EarlyRefusals):
         """Why one more query of a task is too many for this gateway, if it is."""
         count = self.counters.in_flight
         if count >= MAX_IN_FLIGHT:
-            return Overloaded(f"{MAX_IN_FLIGHT} queries are in flight through this gateway")
+            return Overloaded(f"{MAX_IN_FLIGHT:,} queries are in flight through this gateway")
         if self.held_bytes + nbytes > MAX_IN_FLIGHT_BYTES:
             return Overloaded(
-                f"queries of {self.held_bytes / 2**20:.0f} MiB are in flight through this gateway"
+                f"queries of {self.held_bytes / 2**20:,.0f} MiB are in flight through this gateway"
             )
         if count >= CROWDED and self.held.get(task, 0) > MAX_IN_FLIGHT - count:
             return Overloaded(

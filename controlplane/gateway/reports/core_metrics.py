@@ -16,6 +16,10 @@ _OF_NODES = {
         "modelless_node_cores_waited_ratio",
         "Share of the time in which something waited for a core",
     ),
+    "delayed": (
+        "modelless_node_cores_delayed_ratio",
+        "Share of its time with something to do in which a gateway or worker had no core",
+    ),
     "throttled": (
         "modelless_node_cores_throttled_ratio",
         "Share of the time in which a quota held processes back",

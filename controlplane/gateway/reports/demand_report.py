@@ -148,7 +148,9 @@ class DemandReport:
             v.key: v.accuracy for v in self._known.counted.variants
         }
         counters = self._path.counters.tasks
-        return self._samples.take(wall_s, self._counted(), counters, accuracies, last=last)
+        return self._samples.take(
+            wall_s, self._counted(), counters, accuracies, asked=self._demand, last=last
+        )
 
     def _counted(self) -> dict[str, Counted]:
         """By task; under the empty name what was refused before its task was known."""

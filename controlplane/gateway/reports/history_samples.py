@@ -5,8 +5,9 @@ samples of one moment can be added up (``controlplane.views.history``). Nothing 
 path.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from controlplane.gateway.counting.task_counters import BOUNDS_MS, TaskCounters
@@ -31,6 +32,8 @@ class HistorySamples:
         """``wall_s``: the Unix time when nothing was counted yet."""
         self._slot = slot_of(wall_s)
         self._seen: dict[str, _Seen] = {}
+        self._asked: Mapping[str, int] = {}
+        """Rows asked for by demand counter, when the last sample was taken."""
 
     def is_due(self, wall_s: float) -> bool:
         """Whether ten seconds have ended since the last sample."""
@@ -43,6 +46,7 @@ class HistorySamples:
         counters: Mapping[str, TaskCounters],
         accuracies: Mapping[tuple[str, str], float],
         *,
+        asked: Mapping[str, int] = MappingProxyType({}),
         last: bool = False,
     ) -> dict[str, Any] | None:
         """What was counted since the last sample, if ten seconds have ended since then.
@@ -52,13 +56,16 @@ class HistorySamples:
             ended: how the queries of each task ended, since the gateway started.
             counters: all that was counted of them.
             accuracies: by task and variant, in [0, 1].
+            asked: rows asked for by demand counter (``controlplane.demand_counters``), since the
+                gateway started.
             last: nothing comes after this; the ten seconds that are not over count as well.
 
         Returns:
             ``slot``, the number of the ten seconds since 1970 that have ended; and ``tasks``, those
             that were asked: a ``Counted`` of each, ``latencies`` (lists of from ms, to ms, and how
             many answers took so long; the last one ends at null), and ``accuracy`` (rows times the
-            accuracy of their variants, and rows). None while the ten seconds last.
+            accuracy of their variants, and rows); and where any were, ``asked``, the rows asked for
+            by demand counter. None while the ten seconds last.
         """
         slot = slot_of(wall_s)
         if slot == self._slot and not last:
@@ -72,7 +79,11 @@ class HistorySamples:
             if told["met"] or told["missed"] or told["errors"] or told["infeasible_answered"]:
                 found[task] = told
         self._seen = {task: self._seen[task] for task in ended}
-        return {"slot": over, "tasks": found}
+        before, self._asked = self._asked, dict(asked)
+        sample: dict[str, Any] = {"slot": over, "tasks": found}
+        if more := {name: rows for name, rows in _more(before, asked) if rows}:
+            sample["asked"] = more
+        return sample
 
     def _grown(
         self,
@@ -99,6 +110,13 @@ class HistorySamples:
                 sum(more.values()),
             ],
         }
+
+
+def _more(before: Mapping[str, int], now: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """By how much counters grew; one that was forgotten and comes anew begins at 0."""
+    for name, rows in now.items():
+        had = before.get(name, 0)
+        yield name, rows - had if rows >= had else rows
 
 
 def _bounds(bucket: int) -> tuple[float, float | None]:

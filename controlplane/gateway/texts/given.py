@@ -32,7 +32,7 @@ def _checked(found: list[Any]) -> list[Text]:
         InvalidInput: one is no text or pair of texts, or there are too many or none.
     """
     if not 0 < len(found) <= MAX_ROWS:
-        raise InvalidInput(f"there are {len(found)} texts; 1 to {MAX_ROWS} are taken")
+        raise InvalidInput(f"there are {len(found):,} texts; a query has 1 to {MAX_ROWS:,}")
     for number, one in enumerate(found):
         parts = one if isinstance(one, tuple) else (one,)
         if not all(type(part) is str for part in parts):
@@ -63,7 +63,7 @@ def texts_of_entry(inputs: Sequence[Any], raw: memoryview) -> list[Text]:
             f"input {TEXT!r} must have shape [rows], or [rows, 2] for pairs, not {shown(shape)}"
         )
     if prod(sizes) > 2 * MAX_ROWS:
-        raise InvalidInput(f"there are {sizes[0]} texts; 1 to {MAX_ROWS} are taken")
+        raise InvalidInput(f"there are {sizes[0]:,} texts; a query has 1 to {MAX_ROWS:,}")
     own = parameters_of(entry, f"parameters of input {TEXT!r}")
     if "binary_data_size" in own:
         flat = _of_bytes(raw, own["binary_data_size"])

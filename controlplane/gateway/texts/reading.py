@@ -240,7 +240,7 @@ def _check_filled(texts: int, tokenizers: int, task: Task) -> None:
     size = tokenizers * texts * row
     if size > MOST_BYTES:
         raise PayloadTooLarge(
-            f"{texts} texts would take {size / 2**20:.0f} MiB once all are as long as the"
+            f"{texts} texts would take {size / 2**20:,.0f} MiB once all are as long as the"
             f" longest, more than the {MOST_BYTES >> 20} allowed: ask in parts"
         )
 

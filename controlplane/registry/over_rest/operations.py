@@ -193,7 +193,7 @@ class Registrations:
                     admit=upload.take,
                 )
         except TimeoutError as error:
-            raise InvalidInput(f"the form takes longer than {LONGEST_S:g} s to come") from error
+            raise InvalidInput(f"the form takes longer than {LONGEST_S:,g} s to come") from error
 
     async def read(self, id: str) -> dict[str, Any]:
         """The operation's state.
@@ -314,7 +314,7 @@ class Registrations:
 
     def _stuck(self) -> DeadlineExceeded:
         return DeadlineExceeded(
-            f"it told of nothing new for {self._silent_s:g} s and was ended; what was built and"
+            f"it told of nothing new for {self._silent_s:,g} s and was ended; what was built and"
             " measured until then is kept for another try"
         )
 

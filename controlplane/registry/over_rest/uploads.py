@@ -99,8 +99,8 @@ class Spool:
         """
         if not self.has_room(size):
             raise RateLimited(
-                f"uploads fill the {self._limit >> 20} MiB that are kept for them; try again when "
-                "one is done"
+                f"uploads fill the {self._limit >> 20:,} MiB that are kept for them; try again "
+                "when one is done"
             )
         self._used += size
 
@@ -275,7 +275,7 @@ class _Parts:
         self._file_bytes += end - start
         limit = self.file_limits[self._name]
         if self._file_bytes > limit:
-            raise PayloadTooLarge(f"the file {self._name!r} is larger than {limit / 2**20:g} MiB")
+            raise PayloadTooLarge(f"the file {self._name!r} is larger than {limit / 2**20:,g} MiB")
         self._file.write(data[start:end])
 
     def _end(self) -> None:

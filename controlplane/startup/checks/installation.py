@@ -69,7 +69,7 @@ def import_fault(name: str) -> str:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"it takes longer than {IMPORT_S:g} s"
+        return f"it takes longer than {IMPORT_S:,g} s"
     if ran.returncode == 0:
         return ""
     lines = ran.stderr.strip().splitlines()

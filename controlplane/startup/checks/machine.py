@@ -146,7 +146,7 @@ def taken_cores(
         yield fine("core time", "this kernel does not tell whether something waits for a core")
     elif not short and seen is not None:
         share = f"{100 * (seen.waited or 0.0):.0f} %"
-        yield fine("core time", f"something waited for a core in {share} of {LOOKS_S:g} s")
+        yield fine("core time", f"something waited for a core in {share} of {LOOKS_S:,g} s")
 
 
 def _spent_s(process: psutil.Process) -> float:

@@ -33,7 +33,7 @@ def state_directory(settings: Settings) -> Iterator[Finding]:
     elif (free := shutil.disk_usage(_nearest(path)).free) < ROOM_BYTES:
         yield problem(
             name,
-            f"{_nearest(path)} has {free / 2**20:.1f} MiB free",
+            f"{_nearest(path)} has {free / 2**20:,.1f} MiB free",
             "free some space on its disk, or set MODELLESS_STATE_DIR to another one",
         )
     elif not path.exists():

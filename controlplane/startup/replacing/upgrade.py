@@ -216,7 +216,7 @@ class Upgrade:
         """
         if not self._held or self._unfinished is None:
             return
-        self._say(f"one leaves: waiting up to {2 * LEAVES_S:.0f} s for its successor")
+        self._say(f"one leaves: waiting up to {2 * LEAVES_S:,.0f} s for its successor")
         finished = False
         with contextlib.suppress(DeadlineExceeded):
             try:
@@ -285,7 +285,7 @@ class Upgrade:
                 waits = False
                 self._say(
                     f"{worker} alone answers for {', '.join(sorted(alone))}: waiting up to"
-                    f" {self._patience_s:.0f} s for another worker to (--allow-gap does not wait)"
+                    f" {self._patience_s:,.0f} s for another worker to (--allow-gap does not wait)"
                 )
             return not alone
 
@@ -420,7 +420,7 @@ class Upgrade:
             except (ClusterUnavailable, StateUnavailable, OSError, ValueError, KeyError):
                 pass
             if self._clock_s() >= until_s:
-                raise DeadlineExceeded(f"{failed()} after {self._patience_s:.0f} s")
+                raise DeadlineExceeded(f"{failed()} after {self._patience_s:,.0f} s")
             self._pause(POLL_S)
 
 

@@ -19,6 +19,9 @@ WAITED = 0.5
 TAKEN = 0.9
 """And this share of the cores was busy, or stolen: threads also wait a moment on cores that are
 mostly idle."""
+DELAYED = 0.5
+"""Or a gateway or a worker was without a core for longer than it had one: programs of a positive
+niceness, which do not count as busy, give way only in part."""
 THROTTLED = 0.1
 """A quota held processes back in this share of the time: a query in ten meets it."""
 STOLEN = 0.1
@@ -100,6 +103,7 @@ def machines(readings: Iterable[CoreTime]) -> tuple[CoreTime, ...]:
             throttled=_most(one.throttled for one in found),
             quota=min((one.quota for one in found if one.quota is not None), default=None),
             stolen=_most(one.stolen for one in found),
+            delayed=_most(one.delayed for one in found),
         )
         for host, found in sorted(by_host.items())
     )
@@ -108,7 +112,7 @@ def machines(readings: Iterable[CoreTime]) -> tuple[CoreTime, ...]:
 def reading(told: Mapping[str, Any] | None) -> CoreTime | None:
     """What a process told of its machine; None where it told nothing that is understood."""
     try:
-        return CoreTime(**{name: told[name] for name in _FIELDS}) if told else None
+        return CoreTime(**{name: told[name] for name in _FIELDS if name in told}) if told else None
     except (KeyError, TypeError):
         return None
 
@@ -132,15 +136,18 @@ def _shortage(one: CoreTime, ease: float) -> CoreShortage | None:
         return CoreShortage(
             host=one.host, why=why, remedy="move it to a host with cores of its own"
         )
-    if one.waited is None or taken is None:
+    if one.waited is None or taken is None or one.waited < ease * WAITED:
         return None
-    if one.waited < ease * WAITED or taken < ease * TAKEN * one.cores:
+    delayed = (one.delayed or 0.0) >= ease * DELAYED
+    if taken < ease * TAKEN * one.cores and not delayed:
         return None
     others = max(0.0, (one.busy or 0.0) - one.used)
     why = (
         f"{_percent(one.waited)} % of the time something waited for one, {ours}, other programs "
         f"{_cores(others)}"
     )
+    if delayed:
+        why += f", and one of ours had none for {_percent(one.delayed)} % of its time with work"
     remedy = "stop some of these, or run modelless on another machine"
     if others < one.used:
         remedy = "more is asked than they can do: add a machine, or variants that take less time"

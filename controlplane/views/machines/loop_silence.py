@@ -41,7 +41,7 @@ def loop_status(silent_s: float | None) -> LoopStatus:
     return LoopStatus(
         level=LoopLevel.SILENT,
         sentence=(
-            f"The control loop has made no turn for {silent_s:.0f} s: queries go on by the"
+            f"The control loop has made no turn for {silent_s:,.0f} s: queries go on by the"
             " last plan, and nothing is replaced, loaded or planned until it does. Ray Serve starts"
             " it again where it ends or hangs; if that does not help, its log says why."
         ),

@@ -57,8 +57,8 @@ class ChangeLimits:
         self._refused = [each for each in self._refused if each[0] != planned]
         self._refused.append((self._layout, now_s + for_s, for_s))
         return (
-            f"{words(planned)} could not take over within {LIMIT_S:.0f} s: its workers did not all "
-            f"come and load what the others have ready; it is tried again after {for_s:.0f} s"
+            f"{words(planned)} could not take over within {LIMIT_S:,.0f} s: its workers did not "
+            f"all come and load what the others have ready; it is tried again after {for_s:,.0f} s"
         )
 
     def refused(self, now_s: float) -> tuple[Layout, ...]:

@@ -29,7 +29,7 @@ def split(
     if observation.rests:  # what still runs beside it may be gone back to
         some = [one for one in layouts if runs(one, observation.running)]
         if len(some) < len(layouts) and now in layouts:
-            resting = f" It was split anew within the last {observation.horizon_s:.0f} s."
+            resting = f" It was split anew within the last {observation.horizon_s:,.0f} s."
             layouts = [one for one in layouts if one == now or one in some]
     weighed = len(layouts) > 1 or bool(resting)  # else there is nothing to say of them
     if observation.measured is not None and weighed:

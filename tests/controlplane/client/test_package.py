@@ -51,6 +51,24 @@ def test_importing_it_loads_nothing_heavy(tmp_path: Path) -> None:
     assert ran(line, tmp_path) == "[]"
 
 
+def test_who_asks_needs_two_packages_and_what_these_need(tmp_path: Path) -> None:
+    """So the client can be installed without what serving takes."""
+    needed = {
+        "anyio", "certifi", "h11", "httpcore", "httpx", "idna", "orjson", "sniffio",
+        "typing_extensions",
+    }  # fmt: skip
+    line = (
+        "import asyncio, sys, modelless; from modelless.testing import FakeGateway, answer;"
+        "fake = FakeGateway({'t': lambda asked: answer([[1.0]], ['a'])});"
+        "fake.client().query('t', [[1.0]]); asyncio.run(fake.async_client().query('t', [[1.0]]));"
+        "places = {name: getattr(each, '__file__', None) or '' for name, each in"
+        " list(sys.modules.items()) if '.' not in name and not name.startswith('_')};"
+        "print(*sorted(name for name, place in places.items() if 'site-packages' in place))"
+    )
+    of_httpx = {"click", "pygments", "rich"}  # for its own command line, where they are installed
+    assert set(ran(line, tmp_path).split()) <= needed | of_httpx
+
+
 def test_all_of_its_names_are_there() -> None:
     assert sorted(package.__all__) == package.__all__
     assert all(hasattr(package, name) for name in package.__all__)

@@ -127,8 +127,8 @@ async def test_an_elastic_fleet_is_there_before_a_declared_peak(tmp_path: Path) 
         plan = it.catalog.latest_plan()
         assert plan is not None
         sized, declared = plan.explanation[:2]
-        assert sized.startswith("Workers are there for 1500 rows per second")
-        assert declared.startswith("Peak 1 is planned for: 1500 queries/s of task")
+        assert sized.startswith("Workers are there for 1,500 rows per second")
+        assert declared.startswith("Peak 1 is planned for: 1,500 queries/s of task")
         assert plan.workers == {KIND: 2}
         # Nothing came of it, and so the worker goes when the peak is taken back.
         it.catalog.remove_peak(peak.id)

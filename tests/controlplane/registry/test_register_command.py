@@ -334,8 +334,8 @@ def test_a_version_that_is_slower_than_its_task_asks_for_by_default_is_told_of()
 
     assert said() == said(1_000.0) == said(2_600.0, 900.0) == ""
     assert said(2_600.0, 1_174.6) == (
-        f"a-v1-1, the quickest of a-v1, takes 1175 ms for a row on {profile.device_kind} (p95), and"
-        " queries of digits that name no latency ask for 1000 ms:"
+        f"a-v1-1, the quickest of a-v1, takes 1,175 ms for a row on {profile.device_kind} (p95),"
+        " and queries of digits that name no latency ask for 1,000 ms:"
         " `modelless tasks set digits --latency-ms MS` allows more"
     )
 
@@ -367,8 +367,8 @@ def test_a_version_that_no_worker_has_the_memory_for_is_told_of() -> None:
 
     assert said() == said(1_200.0) == said(2_600.0, 900.0) == ""
     assert said(2_600.0, 2_000.0) == (
-        f"no worker can load a-v1: a-v1-1 needs 2000 MiB, and a {kind.name} has 1200 for variants:"
-        " MODELLESS_WORKER_MEMORY_MIB, or memory_mib= of the kind, gives it more"
+        f"no worker can load a-v1: a-v1-1 needs 2,000 MiB, and a {kind.name} has 1,200 for"
+        " variants: MODELLESS_WORKER_MEMORY_MIB, or memory_mib= of the kind, gives it more"
     )
 
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from controlplane.views.fleet_status import (
+    CountSource,
     FleetStatus,
     KindStatus,
     Level,
     PlacedState,
-    Source,
     asked_words,
     fleet_status,
     kind_statuses,
@@ -213,7 +213,7 @@ def test_where_plans_decide_fewer_are_wanted_than_were_asked_for() -> None:
             draining=0,
             missing=0,
             asked=4,
-            source=Source.PLAN,
+            source=CountSource.PLAN,
             settings=1,
         ),
     )

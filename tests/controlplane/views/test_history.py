@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.gateway.counting.task_counters import BOUNDS_MS
-from controlplane.views.history import SETTLE_S, STEP_S, history, quantile_ms, slot_of
+from controlplane.views.history import SETTLE_S, STEP_S, asked, history, quantile_ms, slot_of
 
 NOW_S = 100 * STEP_S + SETTLE_S
 
@@ -69,6 +69,24 @@ def test_one_task_is_picked() -> None:
     found = history([sample(99), sample(98, "b")], NOW_S, 20, "b")
 
     assert [(row["task"], row["met"]) for row in found["tasks"]] == [("b", [2, 0])]
+
+
+def test_what_was_asked_is_put_together_by_slo_class() -> None:
+    one = {"slot": 98, "tasks": {}, "asked": {"a|50.0|0.9": 30, "b|20.0|": 1}}
+    other = {"slot": 98, "tasks": {}, "asked": {"a|50.0|0.9": 10, "a|50.0|@a-v1": 2, "what": 9}}
+    later = {"slot": 99, "tasks": {}}
+
+    found = asked([one, other, later], NOW_S, 30)
+
+    assert (found["begins_s"], found["step_s"]) == (97 * STEP_S, STEP_S)
+    told = [
+        ("a", 50.0, None, "a-v1", [None, 2, 0]),
+        ("a", 50.0, 0.9, None, [None, 40, 0]),
+        ("b", 20.0, None, None, [None, 1, 0]),
+    ]
+    assert [tuple(row.values()) for row in found["classes"]] == told
+    assert [row["task"] for row in asked([one, later], NOW_S, 30, "b")["classes"]] == ["b"]
+    assert asked([sample(99)], NOW_S, 10)["classes"] == []  # of a gateway of before
 
 
 def test_an_hour_is_the_most() -> None:

@@ -4,13 +4,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.integration.deployment import Deployment, Load, environment
 from tests.integration.digits import GOOD
+from tests.ports import free_port
 
 pytestmark = pytest.mark.integration
 
+GOOD_ROW = [0.0] * 64
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
@@ -47,6 +50,30 @@ def test_asking_from_a_script_and_from_an_event_loop(digits: Deployment) -> None
     assert closest.strip().startswith("closest is ")
     assert many.startswith("20 queries at once: ")
     assert len(many.split()[4:]) == 20
+
+
+def test_a_web_application_that_asks(digits: Deployment) -> None:
+    port, url = free_port(), f"http://127.0.0.1:{digits.port}"
+    program = str(EXAMPLES / "web_application.py")
+    command = [sys.executable, program, "--url", url, "--port", str(port)]
+    serving = subprocess.Popen(command, env=environment(digits.state_dir, digits.port))
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}") as web:
+            digits.until(lambda: answers(web, "/openapi.json"), "the application")
+            read = web.post("/cheque", json={"pixels": [GOOD_ROW]}).json()
+            wrong = web.post("/cheque", json={"pixels": [GOOD_ROW[1:]]})
+        assert len(read["digits"]) == 1
+        assert wrong.status_code == 400
+    finally:
+        serving.terminate()
+        serving.wait(30)
+
+
+def answers(web: httpx.Client, path: str) -> bool:
+    try:
+        return web.get(path).status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 def test_what_other_fleets_would_have_done(digits: Deployment, tmp_path: Path) -> None:

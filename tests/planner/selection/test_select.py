@@ -198,6 +198,7 @@ NUMBER = r"([0-9.e-]+)"
 
 def is_true(text: str, name: str, asked: Query, view: Snapshot) -> bool:
     """Whether a reason holds for some candidate of a variant, checked from its numbers."""
+    text = re.sub(r"(?<=\d),(?=\d{3})", "", text)
     task = view.tasks[asked.task]
     own = task.by_variant.get(name, ())  # type: ignore[call-overload]
     runs = {round(c.table.ms[asked.rows], 6) for c in own if asked.rows <= c.table.max_batch}

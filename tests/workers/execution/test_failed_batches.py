@@ -192,7 +192,7 @@ async def test_an_answer_too_large_for_a_frame_breaks_no_connection(tmp_path: Pa
             ReplyCode.OK, ReplyCode.INVALID, ReplyCode.OK,
         ]  # fmt: skip
         assert replies[1].message == (
-            "its answer of 3 rows has 1200000 bytes: too many for one reply"
+            "its answer of 3 rows has 1,200,000 bytes: too many for one reply"
         )
         assert lost == []
         narrow.close()

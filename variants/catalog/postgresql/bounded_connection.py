@@ -39,7 +39,7 @@ class BoundedConnection(psycopg.Connection[Any]):
                 elif monotonic() - heard_s > self.longest_s:
                     gen.close()
                     self.pgconn.finish()
-                    raise psycopg.OperationalError(f"no answer within {self.longest_s:g} s")
+                    raise psycopg.OperationalError(f"no answer within {self.longest_s:,g} s")
                 wanted = gen.send(ready)
         except StopIteration as ended:
             result: Result = ended.value

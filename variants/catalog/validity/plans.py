@@ -16,7 +16,7 @@ def check_inventory(device_kind: str, count: int) -> None:
     if not NAME.fullmatch(device_kind):
         raise InvalidInput(f"{device_kind[:40]!r} cannot be the name of a device kind")
     if not 0 <= count <= MAX_WORKERS:
-        raise InvalidInput(f"{count} workers are not possible; choose 0 to {MAX_WORKERS}")
+        raise InvalidInput(f"{count:,} workers are not possible; choose 0 to {MAX_WORKERS:,}")
 
 
 def check_plan(plan: Plan) -> None:

@@ -20,11 +20,11 @@ def check_sharing(sharing: Sharing | None, where: str) -> None:
         return
     if not 0.0 <= sharing.ttl_s <= LONGEST_TTL_S:
         raise InvalidInput(
-            f"answers of {where} cannot be kept for {sharing.ttl_s:g} s: it must be between 0 and "
-            f"{LONGEST_TTL_S:g}"
+            f"answers of {where} cannot be kept for {sharing.ttl_s:,g} s: it must be between 0 and "
+            f"{LONGEST_TTL_S:,g}"
         )
     if not 0.0 < sharing.memory_mib <= MOST_MEMORY_MIB:
         raise InvalidInput(
-            f"answers of {where} cannot have {sharing.memory_mib:g} MiB: it must be above 0 and at "
-            f"most {MOST_MEMORY_MIB:g}"
+            f"answers of {where} cannot have {sharing.memory_mib:,g} MiB: it must be above 0 and "
+            f"at most {MOST_MEMORY_MIB:,g}"
         )

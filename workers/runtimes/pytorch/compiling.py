@@ -77,7 +77,7 @@ def compile_apart(order: Order) -> bytes:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise RuntimeFailed(f"compiling took more than {TIME_LIMIT_S:g} s") from None
+            raise RuntimeFailed(f"compiling took more than {TIME_LIMIT_S:,g} s") from None
         if done.returncode or not target.is_file():
             said = done.stderr.strip().splitlines() or [f"its process ended by {done.returncode}"]
             raise RuntimeFailed(f"compiling failed: {said[-1][:300]}")

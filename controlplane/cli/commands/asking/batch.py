@@ -184,7 +184,7 @@ class Batch:
         """Print it."""
         now = self.rows - self.resumed
         pairs = [
-            ("answered", f"{self.rows - self.refused:,} of {counted(self.rows, 'row', ',')}"),
+            ("answered", f"{self.rows - self.refused:,} of {counted(self.rows, 'row')}"),
             ("in", f"{seconds(self.seconds)}, {counted(self.rows_per_query, 'row')} in a query"),
         ]
         if self.resumed:
@@ -330,7 +330,7 @@ def _ends_early(journal: "Journal", total: int, answers: Path) -> Iterator[None]
 
 def _so_far(journal: "Journal", total: int, answers: Path) -> str:
     return (
-        f"{len(journal.done):,} of {counted(total, 'row', ',')} {'is' if total == 1 else 'are'} "
+        f"{len(journal.done):,} of {counted(total, 'row')} {'is' if total == 1 else 'are'} "
         "done; `--resume` goes on, and"
         f" {printable(str(journal.path))} has their answers until {printable(str(answers))} is"
         " there"
@@ -344,7 +344,7 @@ def _told(
 
     def tell() -> None:
         done = len(journal.done)
-        message = f"{done:,} of {counted(total, 'row', ',')}"
+        message = f"{done:,} of {counted(total, 'row')}"
         if journal.refused:
             message += f", {journal.refused:,} refused"
         if asker.waiting_for:

@@ -23,7 +23,7 @@ from controlplane.client.exchange import asked_about
 from controlplane.client.pictures import picture_bytes
 from planner.sentences import CHOSEN
 from variants.errors import InvalidInput
-from variants.figures import accuracy_floor, counted, grouped
+from variants.figures import accuracy_floor, counted, figure
 
 Row = Mapping[str, Any]
 
@@ -93,7 +93,7 @@ def _show_explanation(told: Row) -> None:
     else:
         pairs += [("refused", f"{refusal['code']}: {refusal['error']}")]
         if refusal["retry_after_s"] is not None:
-            pairs.append(("come back", f"in {refusal['retry_after_s']:.1f} s"))
+            pairs.append(("come back", f"in {refusal['retry_after_s']:,.1f} s"))
         nearest = [
             f"{one['variant']}: accuracy {percent(one['accuracy'])}, {ms(one['latency_ms'])} ms, "
             f"{usd_per_million(one['cost_usd_per_1k'])} USD per million ({one['reason']})"
@@ -124,7 +124,7 @@ def _doubt(told: Row) -> list[tuple[str, str]]:
 
 def asked_words(told: Row) -> str:
     """What was asked for, the task's defaults filled in."""
-    said = [f"{told['task']} within {grouped(told['latency_ms'])} ms"]
+    said = [f"{told['task']} within {figure(told['latency_ms'], 3)} ms"]
     if told["accuracy"] is not None:
         said.append(f"accuracy at least {accuracy_floor(told['accuracy'])}")
     if told["cost"] is not None:

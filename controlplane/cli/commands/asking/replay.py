@@ -149,7 +149,7 @@ def read_part(
     if not len(played):
         first_s = whole.arrival_s[0] / speed
         raise InvalidInput(
-            f"no query comes within --for {most_s:g} s; the first comes at {first_s:g} s"
+            f"no query comes within --for {most_s:,g} s; the first comes at {first_s:,g} s"
         )
     return played
 
@@ -225,9 +225,7 @@ def _told(show: Show, total: int, steps: int) -> "Callable[[Outcomes], None]":
     from controlplane.building.types import Progress
 
     def tell(outcomes: "Outcomes") -> None:
-        message = (
-            f"{outcomes.sent:,} of {counted(total, 'query', ',')} sent, {outcomes.ended:,} ended"
-        )
+        message = f"{outcomes.sent:,} of {counted(total, 'query')} sent, {outcomes.ended:,} ended"
         done = steps * outcomes.ended // total
         show(Progress(step="replay", message=message, done=done, total=steps))
 
@@ -272,7 +270,7 @@ def _compared(
 def _say_interrupted(outcomes: "Outcomes") -> None:
     total = len(outcomes.trace)
     print(
-        f"interrupted: {outcomes.sent:,} of {counted(total, 'query', ',')} "
+        f"interrupted: {outcomes.sent:,} of {counted(total, 'query')} "
         f"{'was' if total == 1 else 'were'} sent, and of"
         f" {outcomes.ended:,} it is known what became of them",
         file=sys.stderr,

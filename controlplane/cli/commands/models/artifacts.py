@@ -168,7 +168,7 @@ def _table(body: dict[str, Any], older_than: str, *, removed: bool) -> None:
             ],
             empty="",
         )
-    said = f"{counted(body['stored'], 'artifact', ',')} stored, {body['named']:,} of them named"
+    said = f"{counted(body['stored'], 'artifact')} stored, {body['named']:,} of them named"
     if body["younger"]:
         said += f", {body['younger']:,} not named yet and stored within {older_than}"
     typer.echo(f"{said}; {len(rows):,} unused" if rows else f"{said}; none is unused")

@@ -155,6 +155,6 @@ def _table(body: dict[str, Any], nothing: str, *, dry_run: bool, plot: Path | No
             " and `modelless events list` tells what came of it"
         )
     elif body["profiles"] and not dry_run:
-        typer.echo(f"measured {body['measured']} in {body['seconds']:.1f} s")
+        typer.echo(f"measured {body['measured']} in {body['seconds']:,.1f} s")
     if plot is not None:
         typer.echo(f"drawn: {plot}")

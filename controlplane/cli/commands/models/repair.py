@@ -94,6 +94,6 @@ def _table(body: dict[str, Any]) -> None:
             ],
             empty="",
         )
-    read = f"{body['checked']} artifacts read in {body['seconds']:.1f} s"
+    read = f"{body['checked']} artifacts read in {body['seconds']:,.1f} s"
     damaged = len(body["repairs"])
     typer.echo(f"{read}; {damaged} damaged" if damaged else f"{read}; all are what was registered")

@@ -152,7 +152,7 @@ def _table(rows: Sequence[Row]) -> None:
 
 
 def _demand(row: Row) -> str:
-    return f"x {row['factor']:g}" if row["factor"] is not None else f"{row['qps']:g} queries/s"
+    return f"x {row['factor']:g}" if row["factor"] is not None else f"{row['qps']:,g} queries/s"
 
 
 def _words(row: Row) -> str:

@@ -344,7 +344,7 @@ def _factors(option: str, text: str) -> tuple[float, float]:
 
 def _time(option: str, value: float, *, least: float) -> None:
     if not least <= value < inf:  # neither is it when it is not a number
-        raise InvalidInput(f"{option} {value:g} is not possible; at least {least:g} s is needed")
+        raise InvalidInput(f"{option} {value:g} is not possible; at least {least:,g} s is needed")
 
 
 @contextmanager

@@ -2,7 +2,13 @@
 // How figures, times and counts are written: as the command line has them. Pure functions.
 
 const SHORT_OF = 0.99; // a share of SLOs met below this stands out
-const fixed = (value, digits) => (value == null ? "–" : value.toFixed(digits));
+const fixed = (value, digits) =>
+  value == null
+    ? "–"
+    : value.toLocaleString("en-GB", {
+        minimumFractionDigits: digits,
+        maximumFractionDigits: digits,
+      });
 const ms = value =>
   value == null
     ? "–"
@@ -10,7 +16,7 @@ const ms = value =>
       ? value.toFixed(3)
       : value < 10
         ? value.toFixed(2)
-        : value.toFixed(1);
+        : fixed(value, 1);
 // As the command line has it: half up, and 100 only where it is all.
 const guess = d => (d.stale ? "?" : d.source === "predicted" ? "~" : "");
 const half = v =>
@@ -47,4 +53,4 @@ const span = s =>
       : s < 172800
         ? Math.round(s / 3600) + " h"
         : Math.round(s / 86400) + " days";
-const plural = (n, word) => n + " " + word + (n === 1 ? "" : "s");
+const plural = (n, word) => count(n) + " " + word + (n === 1 ? "" : "s");

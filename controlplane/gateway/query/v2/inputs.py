@@ -147,7 +147,10 @@ def v2_shape(shape: Any, spec: TensorSpec) -> tuple[int, ...]:
             f"input {spec.name!r} must have shape {shape_words(spec)}, not {shown(shape)}"
         )
     if shape[0] > MAX_ROWS:
-        raise InvalidInput(f"input {spec.name!r} has {shape[0]} rows; at most {MAX_ROWS} are taken")
+        raise InvalidInput(
+            f"input {spec.name!r} has {shape[0]:,} rows; a query has at most {MAX_ROWS:,}: ask in"
+            " parts"
+        )
     return tuple(shape)
 
 

@@ -69,7 +69,8 @@ async def test_all_that_a_registration_takes_is_described(api: httpx.AsyncClient
     document = await get(api, "/openapi.json")
     form = document["paths"]["/v1/models"]["post"]["requestBody"]["content"]["multipart/form-data"]
     taken = {"task", "name", "model", TOKENIZER, *ROWS, *FIELDS, *SWITCHES}
-    assert set(form["schema"]["properties"]) == taken
+    assert form["schema"] == {"$ref": "#/components/schemas/Registration"}
+    assert set(document["components"]["schemas"]["Registration"]["properties"]) == taken
 
 
 async def test_how_a_token_is_shown_and_when_to_come_back_is_described(

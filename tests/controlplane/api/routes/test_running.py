@@ -296,6 +296,22 @@ async def test_the_last_hour_of_a_task(api: httpx.AsyncClient, live: DictLive) -
     assert row["met"].count(None) == 5
 
 
+async def test_what_was_asked_over_the_last_hour(api: httpx.AsyncClient, live: DictLive) -> None:
+    slot = slot_of(time()) - 3
+    live.samples = [{"slot": slot, "tasks": {}, "asked": {"digits|50.0|0.9": 7, "old|1.0|": 3}}]
+
+    body = (await api.get("/v1/demand", params={"task": "digits", "seconds": 60})).json()
+
+    (row,) = body["classes"]
+    asked = {name: row[name] for name in ("task", "latency_ms", "accuracy", "variant")}
+    assert asked == {"task": "digits", "latency_ms": 50.0, "accuracy": 0.9, "variant": None}
+    at = row["rows"].index(7)
+    assert body["begins_s"] + at * body["step_s"] == slot * STEP_S
+    assert len((await get(api, "/v1/demand"))["classes"]) == 2
+    unknown = await api.get("/v1/demand", params={"task": "nothing"})
+    assert unknown.json()["code"] == "TASK_NOT_FOUND"
+
+
 @pytest.mark.parametrize("seconds", ["0", "3601", "-1", "nan", "x"])
 async def test_a_time_out_of_range_is_one_sentence(api: httpx.AsyncClient, seconds: str) -> None:
     answer = await api.get("/v1/history", params={"seconds": seconds})

@@ -150,6 +150,6 @@ def test_a_node_with_too_little_memory_has_no_worker_and_that_is_told() -> None:
 
     assert told(found.slices) == [(1, "cpu-4", "")]
     assert found.remarks == (
-        "no worker of cpu-4 is started on s: it has 2000 MiB, and each takes 4000 MiB for variants "
-        "alone",
+        "no worker of cpu-4 is started on s: it has 2,000 MiB, and each takes 4,000 MiB for "
+        "variants alone",
     )

@@ -112,7 +112,7 @@ def test_the_first_is_told_at_once_and_those_that_follow_together() -> None:
             told[second] = (subject, message)
 
     def together(count: int, for_s: int, had: int, has: int) -> str:
-        changed = f"Changed: {has} workers cpu-1 instead of {had}."
+        changed = f"Changed: {has:,} workers cpu-1 instead of {had}."
         return f"{count} plans within {for_s} s. {changed} why {has}"
 
     assert told == {

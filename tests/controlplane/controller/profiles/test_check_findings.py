@@ -201,7 +201,7 @@ async def test_what_seemed_to_be_confirmed_is_contradicted_all_the_same(checks: 
     await checks.wait_for_next(1_000)
     checks.now_s += 1.0
     [what] = await checks.look()
-    assert "10 lone batches on w1 took 3 ms each, its profile says 1000 ms" in what
+    assert "10 lone batches on w1 took 3 ms each, its profile says 1,000 ms" in what
 
 
 async def test_a_worker_that_differs_from_its_kind_is_compared_with_itself(

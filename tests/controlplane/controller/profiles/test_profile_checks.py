@@ -87,7 +87,7 @@ async def test_a_profile_that_is_far_too_slow_is_found_out_although_it_refuses(
             await eventually(lambda: 200.0 in routed(it))
             await eventually(lambda: "profile_doubted" in it.kinds_of_events())
             [doubted] = it.catalog.profiling_requests()
-            assert "its profile says 2000 ms" in doubted.reason
+            assert "its profile says 2,000 ms" in doubted.reason
 
 
 async def test_a_worker_that_replaces_one_that_had_found_out_finds_out_as_well(

@@ -128,7 +128,7 @@ async def test_best_effort_pins_and_rows_count(served: Served) -> None:
     assert verdicts(pinned)[FAST] == "stopped"
     many = await explain(served, rows=100_000)
     assert (many["outcome"], many["rows"]) == ("refused", 100_000)
-    assert "in one query, not 100000" in why(many, FAST)
+    assert "in one query, not 100,000" in why(many, FAST)
     assert (await explain(served, inputs=[[0.0] * 4] * 3))["rows"] == 3
 
 

@@ -37,7 +37,7 @@ LIMITS = ClientLimits(
     ending_s=1.0, sweep_s=0.1,
 )  # fmt: skip
 LATE_HEAD = "the request takes too long: its headers have not come in full within 1 s"
-SLOW_BODY = "the request takes too long: its body comes more slowly than 2000 bytes per second"
+SLOW_BODY = "the request takes too long: its body comes more slowly than 2,000 bytes per second"
 
 
 @pytest.fixture

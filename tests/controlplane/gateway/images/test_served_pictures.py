@@ -161,6 +161,8 @@ async def test_what_may_be_asked_by_picture_is_described(served: Served) -> None
         route = (await client.get("/openapi.json")).json()["paths"]["/v1/query"]["post"]
         described = {one["name"]: one["schema"] for one in route["parameters"]}
         assert {name.lower() for name in described} == {*KNOWN} - {OUTLINE}
+        # Clients that are made of the document send a default in any case, beside JSON too.
+        assert [name for name, schema in described.items() if "default" in schema] == []
         assert route["requestBody"]["content"].keys() == {
             "application/json", "image/png", "image/jpeg",
         }  # fmt: skip

@@ -208,7 +208,7 @@ async def test_long_bodies_go_to_the_reader_and_short_ones_do_not(served: Served
     assert len((await client.answer()).json["outputs"]) == 8
     status, code, text = (await served.ask(query(inputs=rows * 8))).error
     assert (status, code) == (400, "INVALID_INPUT")
-    assert text == "input 'x' has 32768 rows; at most 4096 are taken"
+    assert text == "input 'x' has 32,768 rows; a query has at most 4,096: ask in parts"
     assert TaskName("letters") in served.gateway.path.held
 
 

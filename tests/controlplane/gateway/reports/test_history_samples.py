@@ -62,6 +62,20 @@ def test_a_sample_has_what_came_since_the_one_before() -> None:
     assert found["tasks"]["a"]["errors"] == {}
 
 
+def test_a_sample_has_what_was_asked_for_since_the_one_before() -> None:
+    samples = HistorySamples(1000.0)
+
+    def asked(wall_s: float, **counters: int) -> Any:
+        taken = samples.take(wall_s, {}, {}, {}, asked=counters)
+        assert taken is not None
+        return taken.get("asked")
+
+    assert asked(1010.0, a=5, b=2) == {"a": 5, "b": 2}
+    assert asked(1020.0, a=5, b=3) == {"b": 1}
+    assert asked(1030.0, a=5, b=3) is None
+    assert asked(1040.0, b=2) == {"b": 2}  # it was forgotten, and comes anew
+
+
 def test_quiet_time_is_a_sample_without_tasks() -> None:
     samples, task = HistorySamples(1000.0), TaskCounters()
     answer(task, "fast", 1.0)

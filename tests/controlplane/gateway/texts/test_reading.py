@@ -170,7 +170,7 @@ def test_numbers_are_taken_as_before(tokenisers: Tokenisers) -> None:
         (["a", ["b", "c"]], "opinions", {}, "all texts, or all pairs"),
         ([["a", "b", "c"]], "opinions", {}, "pairs of two, and number 0 is "),
         ([["a"]], "opinions", {}, "pairs of two, and number 0 is "),
-        (["good"] * 4097, "opinions", {}, "there are 4097 texts; 1 to 4096 are taken"),
+        (["good"] * 4097, "opinions", {}, "there are 4,097 texts; a query has 1 to 4,096"),
         (["good " * 7], "opinions", {}, "text 0 has 9 tokens, and at most 8 are taken; 'truncate'"),
         (["good " * 5], "six", {}, "text 0 has 7 tokens, and at most 6 are taken"),
         (["good"], "opinions", {"truncate": "perhaps"}, "truncate must be true or false"),
@@ -192,6 +192,14 @@ def test_what_is_wrong_is_said(
 ) -> None:
     with pytest.raises(InvalidInput, match=reason):
         v1(tokenisers, given, name, **fields)
+
+
+def test_that_nothing_is_cut_off_may_be_said_of_numbers() -> None:
+    asked = {"task": "digits", "inputs": [[1.0] * 64], "truncate": False}
+    parsed = parse_v1(orjson.dumps(asked), TASKS, 0.0, 0)
+    assert parsed.query.rows == 1
+    explained = {"task": "digits", "rows": 2, "truncate": False}
+    assert asked_v1(orjson.dumps(explained), TASKS, 0.0, 0).rows == 2
 
 
 def test_long_texts_are_cut_off_on_demand(tokenisers: Tokenisers) -> None:
@@ -233,7 +241,7 @@ def test_texts_come_by_the_protocol_too(tokenisers: Tokenisers) -> None:
         ([entry([0], [])], "must have shape"),
         ([entry([1], [5])], "must be texts"),
         ([entry([1], "a")], "needs 'data', a list of texts"),
-        ([entry([5000], ["a"] * 5000)], "there are 5000 texts"),
+        ([entry([5000], ["a"] * 5000)], "there are 5,000 texts"),
     ],
 )
 def test_what_breaks_the_protocol_is_said(

@@ -283,7 +283,7 @@ async def test_uploads_share_the_room_on_disk(room: Room) -> None:
         form.send()
         await room.registrations.start(form.pieces(), MULTIPART, length)
         spool.take(length)
-        with pytest.raises(RateLimited, match="uploads fill the 3204 MiB that are kept for them"):
+        with pytest.raises(RateLimited, match="uploads fill the 3,204 MiB that are kept for them"):
             await room.registrations.start(Dripping().pieces(), MULTIPART, length)
         spool.take(3204 * 2**20 - length - 1000)
         over = Dripping()

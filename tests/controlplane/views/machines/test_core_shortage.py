@@ -28,6 +28,8 @@ def said(*readings: CoreTime) -> str:
         CALM,
         replace(CROWDED, waited=0.49),  # all found a core soon
         replace(CROWDED, busy=1.7),  # some core was free
+        replace(CROWDED, busy=1.7, delayed=0.49),
+        replace(CALM, delayed=0.9),  # it had little to do, at a bad moment
         replace(CROWDED, waited=None),  # an old kernel says nothing
         replace(CROWDED, busy=None),
         replace(CALM, stolen=0.19),
@@ -47,6 +49,15 @@ def test_other_programs_are_told_apart_from_ones_own() -> None:
         "modelless on another machine.",
     )
     assert "more is asked than they can do" in said(replace(CROWDED, used=1.8))
+
+
+def test_who_gives_way_only_in_part_is_noticed_by_those_who_wait() -> None:
+    """Programs of a positive niceness do not count as busy, and may take a core all the same."""
+    assert said(replace(CROWDED, busy=1.7, waited=0.99, delayed=0.96), CALM) == (
+        "The cores of h1 are short: 99 % of the time something waited for one, gateways and "
+        "workers use 0.4 of its 2 cores, other programs 1.3, and one of ours had none for 96 % of "
+        "its time with work; stop some of these, or run modelless on another machine."
+    )
 
 
 def test_cores_that_a_hypervisor_took_were_not_free_either() -> None:

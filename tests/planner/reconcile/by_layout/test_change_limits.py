@@ -21,7 +21,7 @@ def test_it_is_given_up_after_a_while_and_tried_again_later() -> None:
     assert limits.refused(LIMIT_S) == (NARROW,)
     assert limits.refused(LIMIT_S + AGAIN_S) == ()
     later_s = LIMIT_S + AGAIN_S
-    assert "after 1800 s" in stuck(limits, later_s)
+    assert "after 1,800 s" in stuck(limits, later_s)
     assert limits.refused(later_s + LIMIT_S + AGAIN_S) == (NARROW,)
 
 

@@ -227,7 +227,7 @@ def test_what_rests_says_what_it_serves_and_not_that_nothing_is_asked() -> None:
     rests = replace(seen({TWO: 0, ONE: 2}, [MANY], narrow), rests=True)
     assert tick(rests).plan.explanation[0] == (
         "The machine is split into 2xcpu-1: this serves all of 150 rows per second that workers are"
-        " to be there for. It was split anew within the last 1200 s."
+        " to be there for. It was split anew within the last 1,200 s."
     )
 
 
@@ -238,5 +238,5 @@ def test_what_rests_says_that_it_cannot_answer_what_another_layout_could() -> No
         rests = replace(seen({TWO: 0, ONE: 2}, wanted, narrow), rests=True)
         assert tick(rests).plan.explanation[0] == (
             f"The machine is split into 2xcpu-1: this serves {words} rows per second that workers"
-            " are to be there for. It was split anew within the last 1200 s."
+            " are to be there for. It was split anew within the last 1,200 s."
         )

@@ -55,7 +55,7 @@ async def test_endless_headers_are_refused(served: Served) -> None:
         await asyncio.sleep(0)
     status, code, text = (await client.answer()).error
     assert (status, code) == (400, "INVALID_INPUT")
-    assert text == "the HTTP request is malformed: its headers are larger than 65536 bytes"
+    assert text == "the HTTP request is malformed: its headers are larger than 65,536 bytes"
 
 
 async def test_what_follows_a_query_cannot_take_its_answer(served: Served) -> None:

@@ -29,6 +29,8 @@ from variants.types import Prefer, VariantName
 
 NULL = "null: only finite numbers can be asked with"
 
+TOO_MANY = "input 'x' has 4,097 rows; a query has at most 4,096: ask in parts"
+
 
 def v1_error(document: Any) -> str:
     with pytest.raises(InvalidInput) as caught:
@@ -149,9 +151,9 @@ def test_other_mistakes_are_not_taken_for_such_a_number(row: str) -> None:
             {"slo": {"latency": 5}},
             "unknown field of 'slo': latency; known are: accuracy, cost, latency_ms, prefer",
         ),
-        ({"slo": {"latency_ms": 0}}, "slo.latency_ms must be above 0 and at most 3600000"),
-        ({"slo": {"latency_ms": -1}}, "slo.latency_ms must be above 0 and at most 3600000"),
-        ({"slo": {"latency_ms": 1e10}}, "slo.latency_ms must be above 0 and at most 3600000"),
+        ({"slo": {"latency_ms": 0}}, "slo.latency_ms must be above 0 and at most 3,600,000"),
+        ({"slo": {"latency_ms": -1}}, "slo.latency_ms must be above 0 and at most 3,600,000"),
+        ({"slo": {"latency_ms": 1e10}}, "slo.latency_ms must be above 0 and at most 3,600,000"),
         ({"slo": {"latency_ms": True}}, "slo.latency_ms must be a number"),
         ({"slo": {"latency_ms": [1]}}, "slo.latency_ms must be a number"),
         ({"slo": {"latency_ms": "soon"}}, "slo.latency_ms must be a number, not 'soon'"),
@@ -216,8 +218,8 @@ def test_wrong_fields(changes: dict[str, Any], message: str) -> None:
         ("long", [[2**64, 0]], f"input 'x' must hold int64 numbers, not {FRACTIONS}"),
         ("flags", [[0, 1]], "input 'x' must hold booleans, not numbers"),
         ("scalars", [[1]], "input 'x' must have shape [rows], not [1, 1]"),
-        ("pair", [[1, 2]] * 4097, "input 'x' has 4097 rows; at most 4096 are taken"),
-        ("scalars", [1] * 4097, "input 'x' has 4097 rows; at most 4096 are taken"),
+        ("pair", [[1, 2]] * 4097, TOO_MANY),
+        ("scalars", [1] * 4097, TOO_MANY),
         ("two", ROW, "'inputs' must be an object with rows for each of: left, right"),
         (
             "two",
@@ -306,5 +308,5 @@ def test_the_longest_deadline_is_the_documented_one() -> None:
     assert most == parameters["parameters"]["properties"]["latency_slo_ms"]["maximum"]
     assert v1({"task": "pair", "inputs": ROW, "slo": {"latency_ms": most}}).query.latency_ms == most
     assert v1_error({"task": "pair", "inputs": ROW, "slo": {"latency_ms": most + 1}}) == (
-        "slo.latency_ms must be above 0 and at most 3600000"
+        "slo.latency_ms must be above 0 and at most 3,600,000"
     )

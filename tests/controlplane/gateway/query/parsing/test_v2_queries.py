@@ -189,7 +189,7 @@ def test_v2_data_may_be_flat_or_nested(data: Any) -> None:
         ({"inputs": [entry(shape="12")]}, "input 'x' must have shape [rows, 2], not '12'"),
         (
             {"inputs": [entry(shape=[4097, 2])]},
-            "input 'x' has 4097 rows; at most 4096 are taken",
+            "input 'x' has 4,097 rows; a query has at most 4,096: ask in parts",
         ),
         ({"inputs": [entry(data=None)]}, "input 'x' must be a list of numbers"),
         ({"inputs": [entry(data=[1])]}, "input 'x' has 1 value, its shape [1, 2] needs 2"),
@@ -230,7 +230,7 @@ def test_v2_data_may_be_flat_or_nested(data: Any) -> None:
         ),
         (
             {"inputs": [entry()], "parameters": {"timeout": -5}},
-            "timeout must be in microseconds, from 0 to 3600000000",
+            "timeout must be in microseconds, from 0 to 3,600,000,000",
         ),
         (
             {"inputs": [entry()], "parameters": {"timeout": "now"}},
