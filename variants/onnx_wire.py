@@ -30,6 +30,8 @@ ALIGNMENT = 64
 """A line of a processor's cache: more than any element needs."""
 LEAST_BYTES = 2**16
 """Of a weight: all smaller ones may lie anywhere."""
+PIECE_BYTES = 2**24
+"""So much of a file at a time is written anew."""
 LEAST_FILE_BYTES = 2**24
 """A smaller file is left as it is: to load it takes little in any case."""
 
@@ -117,6 +119,24 @@ def without_weights(
     return b"".join(model), weights
 
 
+def large_weights(data: mmap.mmap | bytes, least: int = LEAST_BYTES) -> list[Weight]:
+    """The weights that ``without_weights`` takes out wherever they lie; nothing is copied.
+
+    Raises:
+        ValueError, IndexError, UnicodeDecodeError: it is no ONNX model.
+    """
+    found: list[Weight] = []
+    for field in fields(data, 0, len(data)):
+        if field.number == MODEL_GRAPH:
+            graph = list(fields(data, field.start, field.end))
+            given = {_name(data, each, VALUE_NAME) for each in graph if each.number == GRAPH_INPUT}
+            weights = (
+                _weight(data, part, least) for part in graph if part.number == GRAPH_INITIALIZER
+            )
+            found += [one for one in weights if one is not None and one.name not in given]
+    return found
+
+
 def align_weights(path: Path) -> None:
     """Have the large weights of a large file at multiples of ``ALIGNMENT``, if it is an ONNX model.
 
@@ -152,7 +172,8 @@ def aligned(data: mmap.mmap | bytes, least: int = LEAST_BYTES) -> Iterator[bytes
             placed = _graph_placed(data, field, at, least)
         for head, start, end in placed:
             yield head
-            yield data[start:end]
+            for piece in range(start, end, PIECE_BYTES):
+                yield data[piece : min(end, piece + PIECE_BYTES)]
             at += len(head) + end - start
 
 

@@ -280,14 +280,13 @@ def is_older_token(keys: Iterable[ClientKey], token: str) -> bool:
     return len(tokens) > 1 and tokens[0] == digest_of(token.encode())
 
 
-def takes_token(path: Path, token: str) -> bool | None:
-    """Whether the file has this one of the operator's tokens; None where it has none at all, or
-    cannot be read, so that the setting counts."""
+def takes_token(path: Path, token: str) -> bool:
+    """Whether the file has this one of the operator's tokens, which then counts in place of the
+    setting's; a file that cannot be read has none."""
     try:
-        tokens = tokens_in(read(path))
+        return digest_of(token.encode()) in tokens_in(read(path))
     except InvalidInput:
-        return None
-    return digest_of(token.encode()) in tokens if tokens else None
+        return False
 
 
 def token_fault(path: Path, token: str) -> str:

@@ -17,6 +17,7 @@ from controlplane.views.machines.core_shortage import CoreStatus, core_status
 from controlplane.views.machines.keys_file import KeysStatus, keys_status
 from controlplane.views.machines.loop_silence import LoopStatus, loop_status
 from controlplane.views.storage_status import StorageStatus, all_rooms, storage_status
+from planner.feedback.by_class import ByClass
 from planner.types import Refusal
 from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.protocol import Catalog
@@ -84,6 +85,9 @@ class ControlReads(Operations, Protocol):
 
     async def feedback(self) -> Mapping[str, Mapping[str, tuple[int, int]]]:
         """By task and variant, how many rows clients have said to be right and to be wrong."""
+
+    async def feedback_by_class(self) -> Mapping[str, Mapping[str, ByClass]]:
+        """The same of each class, of tasks whose accuracy is by class."""
 
     async def canaries(self) -> Mapping[str, Any]:
         """By the number of each share, what the control loop has found of it

@@ -4,7 +4,8 @@ In: arguments and ``MODELLESS_*`` variables. Out: tables for people or JSON and 
 standard output, progress and errors on standard error, and an exit code (``outcome``).
 
 Read ``main`` (the entry), ``commands.root`` (all commands in one table) with ``lazy`` (a command is
-imported when it runs), then ``commands``, a module for each. Shared by several commands:
+imported when it runs) and ``completion`` (names for shells), then ``commands``, a module for each.
+Shared by several commands:
 ``planning`` (files and results of those that plan), ``asking`` (options, rows and connections of
 those that ask), ``replaying`` and ``batching`` (what ``modelless replay`` and ``batch`` do),
 ``screen`` (that of ``modelless top``), ``option_groups`` (options that go together, declared once)

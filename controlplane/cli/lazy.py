@@ -14,6 +14,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command, get_group
 
+from controlplane.cli.completion import complete_names
+
 if TYPE_CHECKING:
     from typer._click import Command, Context, HelpFormatter
     from typer._click.shell_completion import CompletionItem
@@ -212,4 +214,4 @@ def load(entry: Entry) -> "Command":
         alone.command(name=entry.name, cls=PlainCommand)(found)
         command = get_command(alone)
     command.name = entry.name
-    return command
+    return complete_names(command)

@@ -118,7 +118,7 @@ def receive(
 def token_was_changed(settings: Settings) -> bool:
     """Whether the operator's token is another one than before for gateways that run as well: it is
     one of those in the file of keys, by which they go."""
-    return takes_token(settings.client_keys_path, settings.api_token) is True
+    return takes_token(settings.client_keys_path, settings.api_token)
 
 
 def _of_token(sent: SentSettings) -> dict[str, str]:

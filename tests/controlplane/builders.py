@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from planner.feedback.by_class import ByClass
 from variants.catalog.memory import MemoryCatalog
 from variants.catalog.protocol import Catalog
 from variants.core_time import CoreTime
@@ -156,6 +157,7 @@ class DictLive:
         self.old_token_use: dict[str, Any] | None = None
         self.seen_machines: dict[str, Any] | None = None
         self.judged_rows: dict[str, dict[str, tuple[int, int]]] = {}
+        self.judged_classes: dict[str, dict[str, ByClass]] = {}
         self.judged_canaries: dict[str, Any] = {}
         self.said: list[dict[str, Any]] = []
         """Notices of nodes that go."""
@@ -222,6 +224,9 @@ class DictLive:
 
     async def feedback(self) -> Mapping[str, Mapping[str, tuple[int, int]]]:
         return self.judged_rows
+
+    async def feedback_by_class(self) -> Mapping[str, Mapping[str, ByClass]]:
+        return self.judged_classes
 
     async def canaries(self) -> Mapping[str, Any]:
         if self.gone:

@@ -11,7 +11,7 @@ Parsing happens in native code, so callers that take files from outside do it in
 """
 
 import mmap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from variants.checks.onnx_file import check_file, parse_model
 from variants.checks.onnx_light import without_weights
 from variants.checks.onnx_walk import graphs
 from variants.errors import InvalidArtifact
+from variants.onnx_wire import MODEL_GRAPH, Field, fields
 
 CLASSIC = "ai.onnx.ml"
 ADDED_OPSET = 15
@@ -27,10 +28,8 @@ ADDED_OPSET = 15
 builder takes as it is."""
 NO_NAMES = ("?", "-1", "None")
 """What exporters write for a name where an axis has none; two such axes need not be equal."""
-Place = tuple[int, int]
-"""Where a message, or a text, begins and ends in a file."""
-_GRAPH, _FUNCTIONS = 7, 25
-"""Numbers of fields of ``ModelProto``."""
+_FUNCTIONS = 25
+"""Of ``ModelProto``."""
 _SQUEEZE = b'"\x07Squeeze'
 """The type of such a node, as a field of it: one may leave out the batch axis of a single row."""
 _EDGES = {11: "input", 12: "output"}
@@ -41,81 +40,52 @@ _TYPE, _TENSOR, _SHAPE, _AXIS = 2, 1, 2, 1
 
 def may_be_unusual(path: Path) -> bool:
     """Whether it looks as if ``plain`` had something to do, or outputs do not say their sizes:
-    cheap, and without parsing."""
+    cheap, and without parsing. What is no model looks as if it had not."""
     with (
-        suppress(OSError, ValueError),
+        suppress(OSError, ValueError, IndexError),
         path.open("rb") as file,
         mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
     ):
         if data.find(CLASSIC.encode()) >= 0 or data.find(_SQUEEZE) >= 0:
             return True
-        whole = (0, len(data))
-        return any(number == _FUNCTIONS for number, _, _ in _fields(data, whole)) or any(
-            _has_unusual_edges(data, graph) for graph in _messages(data, [whole], _GRAPH)
+        return any(
+            field.number == _FUNCTIONS
+            or (field.number == MODEL_GRAPH and _has_unusual_edges(data, field))
+            for field in fields(data, 0, len(data))
         )
     return False
 
 
-def _has_unusual_edges(data: mmap.mmap, graph: Place) -> bool:
+def _has_unusual_edges(data: mmap.mmap, graph: Field) -> bool:
     """Whether an output of a graph does not say its sizes, or an axis says one that is none."""
-    for number, value, _ in _fields(data, graph):
-        places = [value] if number in _EDGES else []
-        for one in (_TYPE, _TENSOR, _SHAPE, _AXIS):
-            places = list(_messages(data, places, one))
-        axes = [{number: (place, size) for number, place, size in _fields(data, axis)}
-                for axis in places]  # fmt: skip
+    for field in fields(data, graph.start, graph.end):
+        if field.number not in _EDGES:
+            continue
+        places = [field]
+        for number in (_TYPE, _TENSOR, _SHAPE, _AXIS):
+            places = [one for place in places for one in _within(data, place, number)]
+        axes = [{one.number: one for one in fields(data, axis.start, axis.end)} for axis in places]
         if any(_is_odd(data, axis) for axis in axes):
             return True
-        if _EDGES.get(number) == "output" and (not axes or any(1 not in one for one in axes[1:])):
+        is_output = _EDGES[field.number] == "output"
+        if is_output and (not axes or any(1 not in one for one in axes[1:])):
             return True
     return False
 
 
-def _is_odd(data: mmap.mmap, axis: dict[int, tuple[Place, int]]) -> bool:
+def _is_odd(data: mmap.mmap, axis: dict[int, Field]) -> bool:
     """Whether an axis has a size below 1, or a name that is none."""
-    _, size = axis.get(1, ((0, 0), 1))
-    (begin, end), _ = axis.get(2, ((0, 0), 0))
-    return not 0 < size < 2**63 or data[begin:end] in [name.encode() for name in NO_NAMES]
+    size, name = axis.get(1), axis.get(2)
+    if size is not None and not 0 < size.value < 2**63:
+        return True
+    said = b"" if name is None else data[name.start : name.end]
+    return said in [one.encode() for one in NO_NAMES]
 
 
-def _messages(data: mmap.mmap, places: Iterable[Place], number: int) -> Iterator[Place]:
-    """Where fields of a number are within messages."""
-    for place in places:
-        yield from (found for each, found, _ in _fields(data, place) if each == number)
-
-
-def _fields(data: mmap.mmap, message: Place) -> Iterator[tuple[int, Place, int]]:
-    """Number, place and, of numbers, value of the fields of a message, by their tags and lengths
-    alone; what comes after something odd is left out."""
-    place, end = message
-    while place < end:
-        tag, place = _varint(data, place)
-        value, begin = 0, place
-        match tag & 7:
-            case 0:
-                value, place = _varint(data, place)
-            case 1:
-                place += 8
-            case 2:
-                length, begin = _varint(data, place)
-                place = begin + length
-            case 5:
-                place += 4
-            case _:
-                return
-        yield tag >> 3, (begin, min(place, end)), value
-
-
-def _varint(data: mmap.mmap, place: int) -> tuple[int, int]:
-    """A number and the place behind it; where the data end early, the number ends there."""
-    value = shift = 0
-    for byte in data[place : place + 10]:
-        place += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            break
-    return value, place
+def _within(data: mmap.mmap, message: Field, number: int) -> Iterator[Field]:
+    """The fields of a number within a message."""
+    found = fields(data, message.start, message.end)
+    return (each for each in found if each.number == number)
 
 
 def plain(source: Path, target: Path, *, limit_mib: float = 2048) -> bool:

@@ -16,12 +16,12 @@ from workers.runtimes.cuda_graphs import NO_NUMBER, NUMBER, Graphs
 from workers.runtimes.gpu_thread import GpuThread
 from workers.runtimes.idle_work import IdleWork
 from workers.runtimes.onnx_providers import CPU, PROVIDERS, gpu_session, records_graphs
-from workers.runtimes.onnx_weights import mapped_session
 from workers.runtimes.options import Options
 from workers.runtimes.protocol import Tensor, rows_of
 from workers.runtimes.sharing.arena import ARENA
 from workers.runtimes.sharing.sessions import OPEN
 from workers.runtimes.signature import Signature
+from workers.runtimes.weights.onnx_weights import mapped_session
 from workers.types import LoadSpec
 
 log = logging.getLogger(__name__)

@@ -15,6 +15,7 @@ from variants.figures import MOST_NAMED, some_of
 from workers.runtimes.options import Options
 from workers.runtimes.protocol import Tensor
 from workers.runtimes.signature import Signature
+from workers.runtimes.weights.openvino_weights import mapped_model
 from workers.types import LoadSpec
 
 PRECISIONS = {"fp32": "f32", "bf16": "bf16", "fp16": "f16"}
@@ -62,9 +63,12 @@ class OpenVinoRuntime:
             openvino = import_openvino()
             # Asked for ONNX: left to guess, it tries the readers of four other formats too.
             reader = openvino.frontend.FrontEndManager().load_by_framework("onnx")
-            model = reader.convert(reader.load(self._spec.path))
-            _keep_extremes_apart(model, openvino.opset13)
-            compiled = openvino.Core().compile_model(model, "CPU", properties)
+
+            def compile_model(model: Any) -> Any:
+                _keep_extremes_apart(model, openvino.opset13)
+                return openvino.Core().compile_model(model, "CPU", properties)
+
+            compiled = mapped_model(reader, self._spec.path, compile_model)
             computes_in = compiled.get_property("INFERENCE_PRECISION_HINT").to_string()
         except Exception as error:  # the binding raises RuntimeError, with a page of its insides
             raise RuntimeFailed(f"{self._name} cannot be loaded: {_cause(error)}") from error

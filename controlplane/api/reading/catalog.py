@@ -22,9 +22,11 @@ from controlplane.views.live_latencies import Live, live_latencies, tell_device,
 from controlplane.views.schemas import Schema
 from controlplane.views.worker_schemas import WorkerSchema
 from planner.feedback.accuracies import read
+from planner.feedback.by_class import mean_of
 from planner.sentences import there_are
 from variants.artifacts.protocol import ArtifactStore
 from variants.errors import ModellessError, NotFound, StateUnavailable
+from variants.metrics.metric import parse_metric
 from variants.types import CatalogSnapshot, TaskName, VariantName
 
 
@@ -74,15 +76,17 @@ def catalog_routes(context: ApiContext) -> APIRouter:
     @routes.get("/tasks/{task}/variants", summary="Variants of a task, with the frontier")
     async def variants(task: TaskPath) -> Variants:
         there = await _kinds_there(context)
-        rows = variant_rows(await context.snapshot(), task, changed, there)
-        await _tell_live(context, rows)
+        snapshot = await context.snapshot()
+        rows = variant_rows(snapshot, task, changed, there)
+        await _tell_live(context, snapshot, rows)
         return Variants(variants=rows)
 
     @routes.get("/variants/{task}/{variant}", summary="One variant")
     async def variant(task: TaskPath, variant: str) -> VariantSchema:
         there = await _kinds_there(context)
-        row = variant_row(await context.snapshot(), task, variant, changed, there)
-        await _tell_live(context, [row])
+        snapshot = await context.snapshot()
+        row = variant_row(snapshot, task, variant, changed, there)
+        await _tell_live(context, snapshot, [row])
         return row
 
     @routes.get("/models", summary="All models")
@@ -193,8 +197,12 @@ async def _kinds_there(context: ApiContext) -> set[str] | None:
     return {row.device_kind for row in rows if row.asked or row.running or row.draining}
 
 
-async def _tell_live(context: ApiContext, rows: Iterable[VariantSchema]) -> None:
+async def _tell_live(
+    context: ApiContext, snapshot: CatalogSnapshot, rows: Iterable[VariantSchema]
+) -> None:
     live, said = await _live(context), await context.live.feedback()
+    by_class = await context.live.feedback_by_class()
+    metrics = {str(task.name): parse_metric(task.metric) for task in snapshot.tasks}
     told = await context.told()
     counted, contradicted = (read(told.get(name, ())) for name in ("accuracies", "contradicted"))
     for row in rows:
@@ -206,6 +214,9 @@ async def _tell_live(context: ApiContext, rows: Iterable[VariantSchema]) -> None
         right, wrong = said.get(row.task, {}).get(row.name, (0, 0))
         if right or wrong:
             row.live_accuracy, row.live_accuracy_rows = right / (right + wrong), right + wrong
+            of_classes, metric = by_class.get(row.task, {}).get(row.name), metrics[row.task]
+            if of_classes and metric.by_class:
+                row.live_accuracy = mean_of(metric, of_classes)
         for device in row.devices:
             tell_device(device, row.task, row.name, live)
 

@@ -115,6 +115,7 @@ class Feedback:
         judged, arm = self._answers.judge(request_id, labels, self._clock_ms())
         if judged.anew:
             counters = self._counters.task(judged.task).of(judged.variant)
+            counters.said(judged.classes)
             for counted in (counters, arm):
                 if counted is not None:
                     counted.right += judged.right

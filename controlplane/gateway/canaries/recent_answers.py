@@ -14,6 +14,7 @@ import numpy as np
 
 from controlplane.gateway.canaries.arms import Arm
 from controlplane.http_errors import request_id
+from planner.feedback.by_class import MOST_CLASSES
 from planner.sentences import NAMED
 from variants.buckets import positions_axis
 from variants.errors import Conflict, InvalidInput, NotFound
@@ -37,16 +38,26 @@ UNKNOWN = "no answer with this request id was given through this installation in
 class Judged:
     """What came of a client's word on an answer."""
 
-    __slots__ = ("anew", "right", "task", "variant", "wrong")
+    __slots__ = ("anew", "classes", "right", "task", "variant", "wrong")
 
     def __init__(
-        self, task: TaskName, variant: VariantName, right: int, wrong: int, *, anew: bool
+        self,
+        task: TaskName,
+        variant: VariantName,
+        right: int,
+        wrong: int,
+        classes: Sequence[tuple[int, int]] = (),
+        *,
+        anew: bool,
     ) -> None:
         self.task = task
         self.variant = variant
         self.right = right
         """Rows."""
         self.wrong = wrong
+        self.classes = classes
+        """Of each row the number of the right class and of the best one, where the task's accuracy
+        is by class (and it has no more of them than are counted)."""
         self.anew = anew
         """False where the same was said before, which counts once."""
 
@@ -167,13 +178,18 @@ class RecentAnswers:
             raise Conflict("other labels were given for this request before")
         most = min(best_classes(task.metric), rows.shape[1])
         best = np.argsort(-rows, axis=1, kind="stable")[:, :most].tolist()
-        right = sum(
-            label in [classes[index] for index in row]
-            for row, label in zip(best, labels, strict=True)
+        numbers = {label: number for number, label in enumerate(classes)}
+        pairs = [(numbers[label], row) for label, row in zip(labels, best, strict=True)]
+        right = sum(number in row for number, row in pairs)
+        by_class = (
+            [(number, row[0]) for number, row in pairs]
+            if parse_metric(task.metric).by_class and len(classes) <= MOST_CLASSES
+            else ()
         )
         self._given[at] = said
         variant = VariantName(self._variants[at])
-        judged = Judged(task.name, variant, right, len(rows) - right, anew=before is None)
+        wrong = len(rows) - right
+        judged = Judged(task.name, variant, right, wrong, by_class, anew=before is None)
         return judged, self._arms[at]
 
     def _forget(self, at: int) -> None:

@@ -141,6 +141,7 @@ def _plain_task(task: TaskCounters) -> dict[str, Any]:
     for name, counted in list(task.variants.items()):
         found = variants[name] = _plain(counted)
         found["batches"] = {size: list(both) for size, both in list(counted.batches.items())}
+        found["classes"] = {number: list(said) for number, said in list(counted.classes.items())}
     return _plain(task) | {
         "variants": variants,
         "errors": dict(task.errors),

@@ -1,7 +1,7 @@
 """What a gateway counts of one task and its variants, once for each query."""
 
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -51,6 +51,22 @@ class VariantCounters:
     right: int = 0
     """Rows whose class clients have said to be right."""
     wrong: int = 0
+    classes: dict[int, list[int]] = field(default_factory=dict)
+    """Of tasks whose accuracy is by class, what clients have said of each, by its number: rows of
+    it that were answered so, rows of it that were answered otherwise, and rows of others that were
+    answered so (``planner.feedback.by_class``)."""
+
+    def said(self, rows: Iterable[tuple[int, int]]) -> None:
+        """Count rows by the numbers of their right class and of the one that was answered."""
+        for right, answered in rows:
+            if right == answered:
+                self._of_class(right)[0] += 1
+            else:
+                self._of_class(right)[1] += 1
+                self._of_class(answered)[2] += 1
+
+    def _of_class(self, number: int) -> list[int]:
+        return self.classes.setdefault(number, [0, 0, 0])
 
     def add(self, told: Mapping[str, Any]) -> None:
         """Add what another gateway has counted of the variant (``Counters.add``)."""
@@ -58,11 +74,14 @@ class VariantCounters:
             counted = self.batches.setdefault(int(size), [0, 0.0])
             counted[0] += rows
             counted[1] += took_us
+        # A gateway of an earlier release does not tell what was added since.
+        for number, said in told.get("classes", {}).items():
+            known = self._of_class(int(number))
+            known[:] = [a + b for a, b in zip(known, said, strict=True)]
         for each in fields(self):
             if each.name == "last_ms":  # of one machine, so the clock is the same
                 self.last_ms = max(self.last_ms, told["last_ms"])
-            elif each.name != "batches":
-                # A gateway of an earlier release does not tell what was added since.
+            elif each.name not in ("batches", "classes"):
                 setattr(self, each.name, getattr(self, each.name) + told.get(each.name, 0))
 
 

@@ -31,6 +31,7 @@ from controlplane.gateway.reports.metrics import GatewayCollector
 from controlplane.live_state import LiveState
 from controlplane.timestamps import timestamp_of
 from controlplane.views.service_status import slo_report
+from planner.feedback.by_class import ByClass, Said
 from variants.core_time import CoreTime
 from variants.errors import StateUnavailable
 from workers.types import WorkerStatus
@@ -160,6 +161,17 @@ class LiveReads:
                 variant: (counted.right, counted.wrong)
                 for variant, counted in task.variants.items()
                 if counted.right or counted.wrong
+            }
+            for name, task in total.tasks.items()
+        }
+
+    async def feedback_by_class(self) -> Mapping[str, Mapping[str, ByClass]]:
+        total = await self._total()
+        return {
+            name: {
+                variant: {number: Said(*said) for number, said in counted.classes.items()}
+                for variant, counted in task.variants.items()
+                if counted.classes
             }
             for name, task in total.tasks.items()
         }

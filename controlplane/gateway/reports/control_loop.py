@@ -113,7 +113,7 @@ def control_loop_metrics(seen: ControlLoopSeen) -> Iterator[Metric]:
     )
     shortfall = GaugeMetricFamily(
         "modelless_accuracy_shortfall",
-        "Measured accuracy less the share of rows that clients say are right, where that is no "
+        "Measured accuracy less that by what clients say is right, where the difference is no "
         "chance; negative where they say more",
         labels=["task", "variant"],
     )

@@ -67,8 +67,9 @@ class DemandReport:
             known, ``in_flight``, and ``busy``, the share of the time since the last
             report that the event loop computed; ``canaries``, what is counted of those with a
             share (``gateway.canaries.diversions``); ``feedback``, rows that clients have said to be
-            right and wrong, by task and variant; ``cluster``, the Ray cluster that it runs on,
-            where that is known; ``zone``, the gateway's own, and
+            right and wrong, by task and variant; ``feedback_by_class``, the same of each class, by
+            its number, where the task's accuracy is by class (``TaskCounters``); ``cluster``, the
+            Ray cluster that it runs on, where that is known; ``zone``, the gateway's own, and
             ``round_trips_ms`` to the workers of each zone; ``core_time``, how the time of its
             machine's cores was used lately (``variants.core_time``), or null; ``old_keys``, where
             somebody changes a key: by digest, the fields of ``OldKeyUse``.
@@ -98,6 +99,7 @@ class DemandReport:
             "busy": busy,
             "canaries": {} if canaries is None else canaries.counted(),
             "feedback": _feedback(counters.tasks),
+            "feedback_by_class": feedback_by_class(counters.tasks),
             **self._cluster,
             "zone": self._known.zone,
             "round_trips_ms": self._known.workers.round_trips_ms(),
@@ -204,6 +206,22 @@ def _feedback(tasks: Mapping[str, TaskCounters]) -> dict[str, dict[str, list[int
                 variant: [of.right, of.wrong]
                 for variant, of in task.variants.items()
                 if of.right or of.wrong
+            }
+        )
+    }
+
+
+def feedback_by_class(tasks: Mapping[str, TaskCounters]) -> dict[str, dict[str, Any]]:
+    """For each variant of which clients have said something lists of a class's number, and rows of
+    it found, missed, and taken from others."""
+    return {
+        name: said
+        for name, task in tasks.items()
+        if (
+            said := {
+                variant: [[number, *counts] for number, counts in sorted(of.classes.items())]
+                for variant, of in task.variants.items()
+                if of.classes
             }
         )
     }

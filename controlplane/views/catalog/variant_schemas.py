@@ -169,7 +169,10 @@ class VariantSchema(Schema):
     accuracy_high: float | None
     accuracy_rows: int = Field(description="Held-out rows that it was measured on.")
     live_accuracy: float | None = Field(
-        None, description="By what clients have said of its answers; null where nobody has."
+        None,
+        description="By what clients have said of its answers, as the task's metric counts it; null"
+        " where nobody has. Where each class counts alike it is over the classes of which they have"
+        " said something, or, where the task has more than 256, the share of right rows.",
     )
     live_accuracy_rows: int = Field(0, description="Rows of which they have.")
     said_accuracy: float | None = Field(

@@ -3,8 +3,9 @@
 import httpx
 import pytest
 
+from planner.feedback.by_class import Said
 from tests.controlplane.builders import DictLive
-from tests.variants.catalog_builders import registration, variant, version
+from tests.variants.catalog_builders import registration, task, variant, version
 from variants.catalog.memory import MemoryCatalog
 from variants.types import ModelName, Stage, TaskName
 
@@ -128,3 +129,14 @@ async def test_live_accuracy_is_told_only_where_there_is_some(
     told = {row["name"]: (row["live_accuracy"], row["live_accuracy_rows"]) for row in rows}
     assert told.pop("mlp-v1-onnx-fp32") == (0.75, 4)
     assert set(told.values()) == {(None, 0)}
+
+
+async def test_live_accuracy_is_by_the_metric_of_the_task(
+    api: httpx.AsyncClient, live: DictLive, catalog: MemoryCatalog
+) -> None:
+    name = "rare-v1-onnx-fp32"
+    catalog.register(registration("rare", of="fraud", task=task("fraud", metric="balanced")))
+    live.judged_rows = {"fraud": {name: (95, 5)}}
+    live.judged_classes = {"fraud": {name: {0: Said(90, 0, 5), 1: Said(5, 5, 0)}}}
+    [row] = (await api.get("/v1/tasks/fraud/variants")).json()["variants"]
+    assert (row["name"], row["live_accuracy"], row["live_accuracy_rows"]) == (name, 0.75, 100)

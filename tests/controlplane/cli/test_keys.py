@@ -131,7 +131,7 @@ def test_a_client_that_changes_its_key_has_both_for_a_while(tmp_path: Path) -> N
 def test_the_operator_s_token_is_changed_by_the_same_file(tmp_path: Path) -> None:
     file, first = tmp_path / "keys", "sixteen characters"
     add(file, "shop")
-    assert client_keys.takes_token(file, first) is None
+    assert not client_keys.takes_token(file, first)
     assert client_keys.token_fault(file, "") == ""
     with pytest.raises(InvalidInput, match="there is no token to change: MODELLESS_API_TOKEN is"):
         rotate_token(file, "")
@@ -147,7 +147,7 @@ def test_the_operator_s_token_is_changed_by_the_same_file(tmp_path: Path) -> Non
     with pytest.raises(Conflict, match="has two keys already"):
         rotate_token(file, first)
     end_rotation(file, TOKEN)
-    assert client_keys.takes_token(file, first) is False
+    assert not client_keys.takes_token(file, first)
     assert client_keys.token_fault(file, first).startswith("MODELLESS_API_TOKEN is not the token")
     assert client_keys.token_fault(file, second) == ""
     third = rotate_token(file, "")  # the file's is changed, whatever the settings say
@@ -155,7 +155,7 @@ def test_the_operator_s_token_is_changed_by_the_same_file(tmp_path: Path) -> Non
     # Put back elsewhere it would hold there, in place of the token of that installation.
     assert [key.name for key in parsed(without_secrets(file.read_text()), "kept")] == ["shop"]
     remove(file, TOKEN)
-    assert client_keys.takes_token(file, first) is None
+    assert not client_keys.takes_token(file, first)
 
 
 def test_no_key_of_a_client_is_the_operator_s(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_no_key_of_a_client_is_the_operator_s(tmp_path: Path) -> None:
     file.write_text(f"{TOKEN} sha256:{DIGEST}\n")  # of a client that was called so before
     with pytest.raises(Conflict, match="a client's key is called 'api-token'"):
         rotate_token(file, "sixteen characters")
-    assert client_keys.takes_token(file, "a long enough key") is None
+    assert not client_keys.takes_token(file, "a long enough key")
 
 
 def test_many_may_change_the_file_at_once(tmp_path: Path) -> None:

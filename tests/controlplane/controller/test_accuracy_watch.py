@@ -1,5 +1,6 @@
 """What the control loop makes of feedback, over a catalog in memory and through a whole fleet."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,14 @@ import pytest
 
 from controlplane.controller.accuracy_watch import GONE_S, KEEP_EVERY_S, AccuracyWatch
 from controlplane.controller.events.journal import Journal
+from planner.feedback.by_class import MOST_CLASSES
 from planner.feedback.evidence import SPAN_S, Finding
 from tests.controlplane.fleet import eventually, fleet, gateway
 from tests.planner.builders import catalog, key, profile, task, variant
 from tests.ports import free_port
 from variants.catalog.memory import MemoryCatalog
 from variants.errors import StaleEpoch
-from variants.types import LengthBucket, TaskName
+from variants.types import CatalogSnapshot, LengthBucket, TaskName
 
 CATALOG = catalog([variant("a", 0.95)], [profile("a", 1.0)])
 
@@ -33,9 +35,19 @@ class Loop:
         self.journal = Journal(self.catalog)
         return AccuracyWatch(self.catalog, self.journal, lambda: self.now_s, trusted)
 
-    def hears(self, gateway: str = "g1", *, right: int = 0, wrong: int = 0) -> bool:
+    def hears(
+        self,
+        gateway: str = "g1",
+        *,
+        right: int = 0,
+        wrong: int = 0,
+        classes: Sequence[list[int]] = (),
+    ) -> bool:
         """A gateway has counted so many since it started."""
-        self.watch.count({gateway: {"feedback": {"digits": {"a": [right, wrong]}}}})
+        report: dict[str, Any] = {"feedback": {"digits": {"a": [right, wrong]}}}
+        if classes:
+            report["feedback_by_class"] = {"digits": {"a": classes}}
+        self.watch.count({gateway: report})
         return self.watch.judge(self.known)
 
     async def events(self) -> list[tuple[str, str]]:
@@ -96,15 +108,54 @@ def test_differences_are_taken_by_gateway() -> None:
     assert it.watch.counted == {key("a"): Finding(10 / 60, 60)}
 
 
-@pytest.mark.parametrize("metric", ["balanced", "f1"])
-async def test_a_share_of_rows_contradicts_no_accuracy_in_which_each_class_counts_alike(
-    metric: str,
+def judged_by(metric: str, classes: int = 2) -> CatalogSnapshot:
+    """The catalog with a task of so many classes."""
+    outputs = (replace(task().outputs[0], shape=(classes,)),)
+    return replace(CATALOG, tasks=(replace(task(), metric=metric, outputs=outputs),))
+
+
+CLASSES = [[0, 200, 0, 200], [1, 0, 200, 0]]
+"""All rows are taken for the first of two classes."""
+
+
+@pytest.mark.parametrize(
+    ("metric", "said"),
+    [("balanced", "balanced accuracy 50 %"), ("f1", "macro F1 33.3 %")],
+)
+async def test_where_each_class_counts_alike_a_mean_over_classes_is_held_against_it(
+    metric: str, said: str
 ) -> None:
     it = Loop("all")
-    it.known = replace(CATALOG, tasks=(replace(task(), metric=metric),))
-    assert not it.hears(right=20, wrong=30)
+    it.known = judged_by(metric)
+    assert not it.hears(right=20, wrong=30)  # nothing of classes is known
     assert (it.watch.counted, it.watch.contradicted) == ({}, {})
-    assert await it.events() == []
+    assert it.hears("g2", right=200, wrong=200, classes=CLASSES)
+    assert it.watch.counted[key("a")].rows == 400
+    [(kind, message)] = await it.events()
+    assert kind == "accuracy_differs"
+    assert message == (
+        f"{said} on 400 rows by feedback, 95 % on 100 when measured; queries and plans go by it"
+    )
+    assert not it.hears("g2", right=200, wrong=200, classes=CLASSES)  # nothing counts twice
+    assert it.watch.counted[key("a")].rows == 400
+
+
+def test_of_more_classes_than_are_counted_feedback_contradicts_nothing() -> None:
+    it = Loop("all")
+    it.known = judged_by("balanced", MOST_CLASSES + 1)
+    assert not it.hears(right=0, wrong=400, classes=[[0, 0, 400, 0]])
+
+
+async def test_what_was_heard_of_classes_survives_the_control_loop() -> None:
+    it = Loop("all")
+    it.known = judged_by("balanced")
+    it.hears(right=200, wrong=200, classes=CLASSES)
+    it.now_s += KEEP_EVERY_S
+    await it.watch.keep(it.epoch)
+    it.watch = it.another("all")
+    await it.watch.recall()
+    assert it.hears(right=200, wrong=200, classes=CLASSES)
+    assert it.watch.counted == {key("a"): Finding(0.5, 400)}
 
 
 def test_all_buckets_of_a_task_are_meant_by_the_name_that_clients_ask() -> None:

@@ -4,7 +4,9 @@ import random
 
 import pytest
 
+from planner.feedback.by_class import Said
 from planner.feedback.evidence import SPAN_ROWS, SPAN_S, STEP, Evidence, Finding, words
+from variants.metrics.metric import Metric, MetricKind
 
 MEASURED, ROWS = 0.95, 540
 
@@ -128,3 +130,48 @@ def test_the_words_say_both_numbers() -> None:
     assert words(Finding(0.8, 200), MEASURED, ROWS) == (
         "right 80 % of 200 rows by feedback, 95 % of 540 when measured"
     )
+
+
+BALANCED = Metric(kind=MetricKind.BALANCED)
+
+
+def test_a_mean_over_classes_is_judged_by_class() -> None:
+    """95 of 100 rows are right, and half of the rare class is missed."""
+    evidence = Evidence()
+    evidence.add(950, 50, 0.0, {0: Said(900, 0, 50), 1: Said(50, 50, 0)})
+    assert not evidence.judge(0.95, 1.0)  # as a share of rows
+    assert evidence.judge(0.95, 1.0, BALANCED, 2)
+    assert evidence.finding == Finding(0.75, 1_000)
+    assert not evidence.judge(0.95, 2.0, BALANCED, 2)
+    # Of a hundred classes of which but two were met, the others may make up for it.
+    assert evidence.judge(0.95, 2.0, BALANCED, 100)
+    assert evidence.finding is None
+
+
+def test_classes_are_forgotten_and_kept_as_rows_are() -> None:
+    evidence = Evidence()
+    evidence.add(50, 50, 0.0, {0: Said(50, 0, 50), 1: Said(0, 50, 0)})
+    evidence.add(10, 0, SPAN_S + 1.0, {0: Said(10, 0, 0)})
+    assert evidence.judge(0.95, SPAN_S + 1.0, BALANCED, 2)
+    again = Evidence.of(evidence.plain())
+    assert again.plain() == evidence.plain()
+    assert not again.judge(0.95, SPAN_S + 2.0, BALANCED, 2)
+    assert again.finding == Finding(0.5, 110)
+    assert again.judge(0.95, 2 * SPAN_S + 2.0, BALANCED, 2)
+    assert again.plain()["finding"] is None
+    assert again.rows == 10
+
+
+def test_what_an_earlier_release_kept_has_no_classes() -> None:
+    kept = {"before": [0, 0], "now": [20, 30], "since_s": 1.0, "finding": None}
+    evidence = Evidence.of(kept)
+    assert not evidence.judge(0.95, 2.0, BALANCED, 2)
+    assert evidence.judge(0.95, 2.0)
+
+
+def test_the_words_name_the_metric() -> None:
+    found = Finding(0.7, 200)
+    assert words(found, 0.85, ROWS, BALANCED) == (
+        "balanced accuracy 70 % on 200 rows by feedback, 85 % on 540 when measured"
+    )
+    assert words(found, 0.85, ROWS, Metric(kind=MetricKind.F1)).startswith("macro F1 70 % on 200")

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ from typer.main import get_command
 from controlplane.cli.commands import root
 from tests.controlplane.cli.shell import Shell
 from tests.ports import free_port
+from tests.variants.catalog_builders import registration, task
+from variants.catalog.sql import open_catalog
+from variants.types import LengthBucket, OpenAxis, TaskName, TensorSpec
 
 
 def test_help_names_every_command_on_a_line_of_its_own(shell: Shell) -> None:
@@ -81,6 +85,66 @@ def test_a_shell_completes_what_was_typed(
     monkeypatch.setenv("COMP_WORDS", " ".join(("modelless", *typed)))
     monkeypatch.setenv("COMP_CWORD", str(len(typed)))
     assert sorted(shell().out.split()) == sorted(offered)
+
+
+OFFERED = {
+    ("tasks", "get", ""): ["churn", "digits", "reviews", "reviews.16"],
+    ("tasks", "get", "d"): ["digits"],
+    ("query", "ch"): ["churn"],
+    ("pin", "digits", "mlp-v1"): ["mlp-v1-onnx-fp32"],
+    ("pin", "churn", ""): ["mlp-v1-onnx-fp32"],
+    ("promote", "digits", ""): ["mlp"],
+    ("promote", "reviews", ""): ["bert"],
+    ("variants", "get", "nowhere", ""): [],
+    ("query", "digits", "--variant", "m"): ["mlp-v1-onnx-fp32"],
+    ("register", "m.onnx", "--task", "c"): ["churn"],
+}
+
+
+def test_a_shell_completes_names_of_the_catalog(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    bucket = LengthBucket(of=TaskName("reviews"), length=16, axes=(OpenAxis(input="ids", axis=0),))
+    ids = TensorSpec(name="ids", dtype="int64", shape=(16,))
+    short = replace(task("reviews.16"), bucket=bucket, inputs=(ids,))
+    catalog = open_catalog(f"sqlite:///{tmp_path / 'catalog.db'}")
+    for each in (
+        registration(),
+        registration(of="churn"),
+        registration("bert", of="reviews.16", task=short),
+    ):
+        catalog.register(each)
+    offered = {typed: _offered(shell, monkeypatch, tmp_path, *typed) for typed in OFFERED}
+    assert offered == OFFERED
+
+
+@pytest.mark.parametrize(
+    "elsewhere", ["MODELLESS_DATABASE_URL", "MODELLESS_STATE_DIR", "MODELLESS_URL"]
+)
+def test_names_of_a_catalog_elsewhere_are_not_offered(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, elsewhere: str
+) -> None:
+    open_catalog(f"sqlite:///{tmp_path / 'catalog.db'}").register(registration())
+    assert _offered(shell, monkeypatch, tmp_path, "query", "") == ["digits"]
+    url = {"MODELLESS_URL": "http://there"}.get(elsewhere, "")
+    if not url:
+        monkeypatch.setenv(elsewhere, str(tmp_path / "there"))
+    folder = tmp_path / "there" if elsewhere == "MODELLESS_STATE_DIR" else tmp_path
+    assert _offered(shell, monkeypatch, folder, "query", "", url=url) == []
+    assert not (tmp_path / "there").exists()
+
+
+def _offered(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, state: Path, *typed: str, url: str = ""
+) -> list[str]:
+    """What a shell is offered, and nothing is said beside."""
+    monkeypatch.setenv("MODELLESS_STATE_DIR", str(state))
+    monkeypatch.setenv("_MODELLESS_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", " ".join(("modelless", *typed)))
+    monkeypatch.setenv("COMP_CWORD", str(len(typed)))
+    ended = shell(url=url)
+    assert ended.err == ""
+    return ended.out.split()
 
 
 def test_completing_a_name_imports_no_command() -> None:

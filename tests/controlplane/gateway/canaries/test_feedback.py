@@ -5,12 +5,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import numpy as np
+import orjson
 import pytest
 
 from controlplane.gateway.canaries.arms import Trial
 from controlplane.gateway.canaries.feedback import Feedback
 from controlplane.gateway.canaries.recent_answers import RecentAnswers
 from controlplane.gateway.counting.counters import Counters
+from controlplane.gateway.reports.demand_report import feedback_by_class
 from controlplane.live_state import LiveState
 from tests.variants.catalog_builders import task
 from variants.errors import Conflict, InvalidInput, NotFound, StateUnavailable
@@ -25,9 +27,10 @@ class Gateway:
         self.answers, self.counters, self.trial = RecentAnswers(), Counters(), Trial()
         self.feedback = Feedback(folder, name, self.answers, self.counters, lambda: 0.0, live)
 
-    def answered(self, id_: str) -> None:
+    def answered(self, id_: str, metric: str = "top1") -> None:
         scores = np.eye(3, dtype=np.float32)[[0, 1]]
-        self.answers.note(id_.encode(), task(), "mlp", [scores], self.trial.canary, 0.0)
+        of = task(metric=metric)
+        self.answers.note(id_.encode(), of, "mlp", [scores], self.trial.canary, 0.0)
 
     @property
     def counted(self) -> tuple[int, int]:
@@ -146,3 +149,21 @@ async def test_without_the_live_state_it_is_open_as_well(tmp_path: Path) -> None
     with pytest.raises(StateUnavailable):
         await alone.feedback.give("r-2", ["a"])
     await live.close()
+
+
+async def test_rows_are_counted_by_class_where_each_counts_alike(gateways: list[Gateway]) -> None:
+    first, second, _ = gateways
+    second.answered("r-1", "balanced")
+    assert await first.feedback.give("r-1", ["a", "c"]) == {**SAID, "anew": True}
+    await first.feedback.give("r-1", ["a", "c"])
+    counted = second.counters.task("digits").of("mlp")
+    assert counted.classes == {0: [1, 0, 0], 2: [0, 1, 0], 1: [0, 0, 1]}
+
+    total = Counters()
+    for _ in range(2):
+        told = orjson.dumps(second.counters.plain(), option=orjson.OPT_NON_STR_KEYS)
+        total.add(orjson.loads(told))
+    assert total.task("digits").of("mlp").classes == {0: [2, 0, 0], 2: [0, 2, 0], 1: [0, 0, 2]}
+    assert feedback_by_class(second.counters.tasks) == {
+        "digits": {"mlp": [[0, 1, 0, 0], [1, 0, 0, 1], [2, 0, 1, 0]]}
+    }

@@ -151,3 +151,23 @@ def test_an_answer_keeps_little_else_of_what_came_with_it(size: int, is_kept: bo
     del received, view
     assert (came() is not None) is is_kept
     assert answers.judge("r-1", ["b"], 0.0)[0].right == 1
+
+
+@pytest.mark.parametrize(
+    ("metric", "classes"), [("top1", []), ("balanced", [(0, 0), (2, 1)]), ("f1", [(0, 0), (2, 1)])]
+)
+def test_the_classes_of_rows_are_told_where_each_counts_alike(
+    metric: str, classes: list[tuple[int, int]]
+) -> None:
+    answers = RecentAnswers()
+    of = task(labels=("a", "b", "c"), metric=metric)
+    answers.note(b"r-1", of, "mlp", [scores(0, 1)], None, 0.0)
+    judged, _ = answers.judge("r-1", ["a", "c"], 0.0)
+    assert (judged.right, list(judged.classes)) == (1, classes)
+
+
+def test_of_too_many_classes_none_is_told() -> None:
+    answers = RecentAnswers()
+    many = np.eye(300, dtype=np.float32)[:1]
+    answers.note(b"r-1", task(labels=(), metric="balanced"), "mlp", [many], None, 0.0)
+    assert list(answers.judge("r-1", ["0"], 0.0)[0].classes) == []

@@ -18,7 +18,7 @@ from variants.onnx_wire import LEAST_FILE_BYTES, align_weights
 from variants.types import TensorSpec
 from workers.runtimes.onnx import OnnxRuntime
 from workers.runtimes.onnx_providers import CPU
-from workers.runtimes.onnx_weights import mapped_session
+from workers.runtimes.weights.onnx_weights import mapped_session
 
 WIDTH, LAYERS = 1_024, 6
 """Six weights of 4 MiB."""
@@ -27,7 +27,7 @@ LOADS = """
 import ctypes, gc, sys
 from pathlib import Path
 import onnxruntime
-from tests.workers.runtimes.onnx.test_onnx_weights import runtime
+from tests.workers.runtimes.weights.test_onnx_weights import runtime
 from profiler.sandbox.measure import forget_highest, highest_mib, resident_mib
 
 one = runtime(Path(sys.argv[1]))
