@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any
 
 import orjson
@@ -154,8 +154,11 @@ class Connection:
         self._silence.replied()
         return reached
 
-    async def _said(self, channel: str) -> AsyncGenerator[bytes, None]:
-        """What is published, until the server goes (``StateUnavailable``)."""
+    async def _said(
+        self, channel: str, listening: Callable[[], None] = lambda: None
+    ) -> AsyncGenerator[bytes, None]:
+        """What is published, until the server goes (``StateUnavailable``); ``listening`` is called
+        when nothing is missed any more."""
         try:
             async with self._subscriber.pubsub() as pubsub:
                 async with asyncio.timeout(self._timeout_s):
@@ -163,6 +166,8 @@ class Connection:
                 async for message in pubsub.listen():
                     if message["type"] == "message":
                         yield message["data"]
+                    elif message["type"] == "subscribe":
+                        listening()
         except (TimeoutError, RedisError, OSError) as error:
             raise unavailable(error) from error
 
