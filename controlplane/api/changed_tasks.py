@@ -105,7 +105,7 @@ def _add_defaults(routes: APIRouter, context: ApiContext) -> None:
         summary="Say how pictures become the values of a task's input",
         description="By `(value / 255 - mean) / std` of each pixel's value; what is left out stays"
         " as it is. It holds for queries by picture that name neither `Image-Mean` nor `Image-Std`."
-        " Gateways follow within a second.",
+        " When this is answered, all gateways go by it.",
     )
     async def scale(task: TaskPath, change: ImageChange) -> TaskSchema:
         _refuse_empty(change)
@@ -125,8 +125,8 @@ def _add_labels(routes: APIRouter, context: ApiContext) -> None:
         name="name_labels",
         summary="Name the classes of a task",
         description="In the order of its scores, one for each class; an empty list takes the "
-        "names away. Replies have `labels` and `scores` while there are names. Gateways follow "
-        "within a second.",
+        "names away. Replies have `labels` and `scores` while there are names. When this "
+        "is answered, all gateways go by it.",
     )
     async def name(task: TaskPath, wanted: LabelsSchema) -> TaskSchema:
         return await changed(

@@ -41,7 +41,7 @@ def removal_routes(context: ApiContext) -> APIRouter:
     @routes.delete(
         "/tasks/{task}",
         summary="Remove a task with all its models",
-        description="Queries that are under way are answered; those that come a second later get "
+        description="Queries that are under way are answered; those that come afterwards get "
         "`TASK_NOT_FOUND`. It cannot be undone. Another task may have its name at once; numbers of "
         "its models' versions are given again only to the same bytes.",
     )

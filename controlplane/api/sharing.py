@@ -21,7 +21,7 @@ def sharing_routes(context: ApiContext) -> APIRouter:
         summary="Let equal queries of a task share answers",
         description="Equal queries in flight share one run, and an answer is given again while it "
         "is younger than `ttl_s`, by each gateway within `memory_mib`. Only for models whose "
-        "answer follows from their inputs alone. Gateways follow within a second.",
+        "answer follows from their inputs alone. When this is answered, all gateways go by it.",
     )
     async def share(task: TaskPath, limits: SharingSchema) -> TaskSchema:
         return await _set(task, Sharing(ttl_s=limits.ttl_s, memory_mib=limits.memory_mib))

@@ -32,6 +32,7 @@ from controlplane.gateway.http.client_limits import ClientLimits
 from controlplane.gateway.http.followed_keys import FollowedKeys
 from controlplane.gateway.http.guarded import AsgiApp
 from controlplane.gateway.knowledge import Knowledge
+from controlplane.gateway.looks import Looks
 from controlplane.gateway.neighbours.neighbourhood import Neighbourhood
 from controlplane.gateway.neighbours.siblings import Siblings
 from controlplane.gateway.on_demand_loads import OnDemandLoads
@@ -50,6 +51,7 @@ from controlplane.gateway.servers import Prepared, Servers
 from controlplane.gateway.sharing.shares import Shares
 from controlplane.gateway.tracing.watched import Traces
 from controlplane.live_state import ENDING, LiveState
+from controlplane.live_state.following import LOOK, LOOKED, UNASKED_S, taken_up
 from controlplane.machine import rooms_here
 from controlplane.settings import Settings
 from controlplane.timestamps import timestamp
@@ -128,6 +130,7 @@ class Gateway:
         self._loop = HeardOfLoop()
         self._background = Background()
         self.servers = Servers(settings, self.path, limits)
+        self._looks = Looks(self._refresh)
         self._starting = asyncio.Lock()
         self._stopped = False
         self.path.reader = self._reader = BodyReader()
@@ -188,7 +191,7 @@ class Gateway:
             self._certificate = certificate
         listening = self.servers.bind()
         try:
-            await self._refresh()
+            await self._looks.look()
         except StateUnavailable:
             listening.close()
             raise
@@ -197,7 +200,8 @@ class Gateway:
             return
         self.known.meeting.begin()
         for work in (
-            self._follow_catalog, self._follow_workers, self._follow_changes, self._prepare_reader,
+            self._follow_catalog, self._follow_workers, self._follow_changes,
+            self._follow_questions, self._prepare_reader,
         ):  # fmt: skip
             self._background.repeat(work)
         if self._prepared is None:
@@ -223,8 +227,6 @@ class Gateway:
         await self.servers.start_grpc()
         await self._siblings.start()
         await self._feedback.start()
-        if self._feedback.elsewhere is not None:
-            self._background.repeat(self._feedback.elsewhere.follow)
         await self._neighbours.start()
         # Not before it listens: one that is ended until then would be missed.
         self._background.repeat(self._report_demand)
@@ -305,7 +307,7 @@ class Gateway:
         )
         return build_asgi(
             context, self.path, self.views, self._repository, access, self._collector,
-            self.servers.max_body, self.servers.inflater, self._feedback,
+            self.servers.max_body, self.servers.inflater, self._feedback, self._taken_up,
         )  # fmt: skip
 
     async def _collector(self) -> GatewayCollector:
@@ -398,7 +400,7 @@ class Gateway:
         self.known.refresh_hour(time())
         await in_turns(self.known.refresh_latencies(monotonic()))
         with self._noted("catalog"):
-            await self._refresh()
+            await self._looks.look()
             if self._prepares_texts:
                 self._texts.prepare(self.path.tasks)
         await self._background.pause(POLL_S)
@@ -455,6 +457,43 @@ class Gateway:
             if what == ENDING:
                 self.known.meeting.end()
             self._background.wake()
+
+    async def _follow_questions(self) -> None:
+        """Answer what all gateways are asked."""
+        elsewhere = self._feedback.elsewhere
+        # What was asked before it listened it looks at now.
+        async for token, question in self.live.questions(listening=self._background.wake):
+            if question == LOOK:
+                self._background.spawn(self._look_for(token))
+            elif elsewhere is not None:
+                await elsewhere.answer(token, question)
+            else:  # it cannot be on another machine than who asks
+                await self.live.answer(token, {})
+
+    async def _look_for(self, token: str) -> None:
+        """Look at what somebody has changed, and tell him when that is done."""
+        with contextlib.suppress(StateUnavailable):
+            await self.live.answer(token, {LOOKED: await self._look_now()})
+
+    async def _look_now(self) -> bool:
+        """Take over what catalog and keys say now; whether both could be read."""
+        try:
+            await self._looks.look()
+            if self._keys is not None:
+                await self._keys.look_now()
+        except StateUnavailable:
+            return False
+        return True
+
+    async def _taken_up(self) -> None:
+        """Return when all gateways, this one included, go by what was just written; where the
+        others cannot be asked, when they have looked by themselves."""
+        with contextlib.suppress(StateUnavailable):
+            if await taken_up(self.live):
+                return
+        await self._look_now()
+        if self.settings.ray_address or not self._siblings.alone():
+            await asyncio.sleep(UNASKED_S)
 
     # -- what it tells --------------------------------------------------------------------------
 

@@ -22,12 +22,13 @@ Keys, all below ``modelless:``
 ``operations``       set: their ids
 ``mark``             left by the control loop: where it is missing, everything was lost
 ``changed``          channel: something above, or the catalog, changed; or all is being stopped
-``asked``            channel of JSON: what a gateway asks all others, under a token
+``asked``            channel of JSON: what all gateways are asked, under a token
 ``answers:<token>``  list of JSON: what they answer; expires after seconds
 ===================  =====================================================================
 
 Read ``state`` (what is kept), over ``leading`` (who leads, and where workers are) and
-``announcements`` (what is said, and asked), which stand on ``connection``.
+``announcements`` (what is said, and asked), which stand on ``connection``. ``following`` has all
+gateways take up what was written.
 """
 
 from controlplane.live_state.announcements import ENDING

@@ -1,6 +1,6 @@
 """What is announced to all who listen, and what gateways ask each other."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from typing import Any
 
@@ -35,14 +35,19 @@ class Announcements(Connection):
         body = orjson.dumps({"token": token, "question": question})
         return int(await self._call(self._redis.publish(f"{PREFIX}asked", body)))
 
-    async def questions(self) -> AsyncIterator[tuple[str, dict[str, Any]]]:
-        """What gateways ask each other, with the token to answer by, as long as the server is
-        there. Who does not listen at that moment never hears of it.
+    async def questions(
+        self, listening: Callable[[], None] = lambda: None
+    ) -> AsyncIterator[tuple[str, dict[str, Any]]]:
+        """What gateways are asked, with the token to answer by, as long as the server is there. Who
+        does not listen at that moment never hears of it.
+
+        Args:
+            listening: called when from now on all is heard.
 
         Raises:
             StateUnavailable: the server is gone, or another program writes there.
         """
-        async with aclosing(self._said("asked")) as heard:
+        async with aclosing(self._said("asked", listening)) as heard:
             async for said in heard:
                 asked = decode(said)
                 yield str(asked.get("token")), dict(asked.get("question") or {})

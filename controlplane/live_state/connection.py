@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncGenerator, Awaitable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from typing import Any
 
 import orjson
@@ -165,8 +165,11 @@ class Connection:
         more. Who listens hears at a replica what is said at its master."""
         await self._redis.connection_pool.disconnect(inuse_connections=True)
 
-    async def _said(self, channel: str) -> AsyncGenerator[bytes, None]:
-        """What is published, until the server goes (``StateUnavailable``)."""
+    async def _said(
+        self, channel: str, listening: Callable[[], None] = lambda: None
+    ) -> AsyncGenerator[bytes, None]:
+        """What is published, until the server goes (``StateUnavailable``); ``listening`` is called
+        when nothing is missed any more."""
         try:
             async with self._subscriber.pubsub() as pubsub:
                 async with asyncio.timeout(self._timeout_s):
@@ -181,6 +184,8 @@ class Connection:
                         await pubsub.ping()
                     elif message["type"] == "message":
                         yield message["data"]
+                    elif message["type"] == "subscribe":
+                        listening()
                     asked = message is None
         except (TimeoutError, RedisError, OSError) as error:
             raise unavailable(error) from error

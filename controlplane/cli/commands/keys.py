@@ -13,6 +13,7 @@ from controlplane.access import client_keys
 from controlplane.access.client_keys import TOKEN, Role
 from controlplane.cli.confirmation import YesOption, confirm
 from controlplane.cli.gateway_client import UrlOption, connect
+from controlplane.cli.known_everywhere import wait_until_known
 from controlplane.cli.outcome import NotRunning, Output, OutputOption, emit
 from controlplane.cli.render import WITHOUT_KEY, printable, table
 from controlplane.cli.state_settings import StateDir, installed, is_elsewhere, read_settings
@@ -90,6 +91,7 @@ def add_key(
     if is_elsewhere(settings):  # else it may be one that has not been started yet
         installed(settings)
     key = client_keys.add(settings.client_keys_path, name, weight, role)
+    wait_until_known(settings)
     row = {"name": name, "weight": weight, "role": role, "key": key}
     emit(row, output, lambda: typer.echo(row["key"]))
 
@@ -120,18 +122,21 @@ def rotate_key(
     if finish:
         _ask_before(name, yes, url)
         client_keys.end_rotation(file, name)
+        wait_until_known(settings)
         said = f"the old key of {name} is taken back"
         emit({"name": name}, output, lambda: typer.echo(printable(said)))
         return
     if name == TOKEN:
         key = client_keys.rotate_token(file, settings.api_token)
+        wait_until_known(settings)
         told = (
-            "Both tokens hold within seconds. Write this one to MODELLESS_API_TOKEN wherever the"
+            "Both tokens hold. Write this one to MODELLESS_API_TOKEN wherever the"
             f" old one stands, then end that one with `modelless keys rotate {TOKEN} --finish`."
         )
         typer.echo(told, err=True)
     else:
         key = client_keys.rotate(file, name)
+        wait_until_known(settings)
     row = {"name": name, "key": key}
     emit(row, output, lambda: typer.echo(row["key"]))
 
@@ -143,18 +148,20 @@ def remove_key(
     state_dir: StateDir = None,
     output: OutputOption = Output.TABLE,
 ) -> None:
-    """Take a key back: gateways refuse it within seconds.
+    """Take a key back: gateways refuse it from then on.
 
     It is asked before on a terminal. A script is not: a key that somebody else has must go at once.
     """
-    file = _file(state_dir)
+    settings = read_settings(state_dir=state_dir)
+    file = settings.client_keys_path
     known = any(key.name == name for key in client_keys.read(file))
     if known and sys.stdin.isatty():
-        because = "whoever uses it is refused within seconds"
+        because = "whoever uses it is refused at once"
         if name == TOKEN:
             because = "MODELLESS_API_TOKEN holds again, as the gateways were started with it"
         confirm(f"Take the key {name} back?", yes, because=because, refused="it is still there")
     client_keys.remove(file, name)
+    wait_until_known(settings)
     emit({"name": name}, output, lambda: typer.echo(printable(f"the key {name} is taken back")))
 
 

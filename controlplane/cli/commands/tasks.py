@@ -78,7 +78,7 @@ def set_defaults(
     """Change what a task has by default, and how pictures are read.
 
     Defaults hold where a query names nothing. What is not given stays as it is. Queries that come
-    a second later follow it.
+    after the command has ended follow it.
 
     \b
     modelless tasks set digits --latency-ms 50 --accuracy 0.97

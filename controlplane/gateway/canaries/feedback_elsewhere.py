@@ -55,7 +55,10 @@ class Elsewhere:
                     return said
         return None
 
-    async def follow(self) -> None:
-        """Answer what is asked, until the live state goes (``StateUnavailable``)."""
-        async for token, word in self._live.questions():
-            await self._live.answer(token, self._own(word))
+    async def answer(self, token: str, word: Told) -> None:
+        """Answer what another gateway asks under a token.
+
+        Raises:
+            StateUnavailable: it cannot be told.
+        """
+        await self._live.answer(token, self._own(word))

@@ -16,7 +16,7 @@ import orjson
 from controlplane.gateway.embeddings.asked import Asked, read_request
 from controlplane.gateway.embeddings.collected import Collected
 from controlplane.gateway.embeddings.cutting import MOST_ROWS, cut, rows_of_query
-from controlplane.gateway.query.departures import GONE_BODY, Gone, innermost
+from controlplane.gateway.query.departures import GONE_BODY, Gone, Part, innermost
 from controlplane.gateway.query.parsing import ParsedQuery
 from controlplane.gateway.query.query_context import Respond
 from controlplane.gateway.query.query_path import QueryPath
@@ -27,7 +27,7 @@ from controlplane.http_errors import CLIENT_GONE_STATUS, as_openai
 from controlplane.slo_parameters import slo_parameters
 from controlplane.views.catalog.text_vectors import VERSION
 from planner.types import Client, Query
-from variants.errors import InvalidInput
+from variants.errors import Internal, InvalidInput, ModellessError
 from variants.texts.inputs import TEXT
 
 AT_ONCE = 4
@@ -146,6 +146,13 @@ def in_their_form(respond: Respond, status: int, body: bytes, headers: bytes) ->
     respond(status, orjson.dumps(as_openai(orjson.loads(body))), headers)
 
 
+def _code_of(error: Exception) -> str:
+    """The code by which a request fails."""
+    if isinstance(error, Failed):
+        return str(orjson.loads(error.body)["code"])
+    return error.code if isinstance(error, ModellessError) else Internal.code
+
+
 class Request:
     """One request under way."""
 
@@ -173,7 +180,7 @@ class Request:
         self._client = client
         self._left = False
         """Whether its client has gone."""
-        self._asked_for: set[Respond] = set()
+        self._asked_for: set[Part] = set()
         """Where the answers of its queries go that have none yet."""
         self._most_rows = MOST_ROWS
         """Of a query: more were too slow for its SLO."""
@@ -214,10 +221,23 @@ class Request:
         asking = [asyncio.ensure_future(ask()) for _ in range(min(AT_ONCE, len(others)))]
         try:
             await asyncio.gather(*asking)
+        except Exception as error:
+            self._let_go_of_others(_code_of(error))
+            raise
         finally:
             for each in asking:
                 each.cancel()
         return self._written(pieces), pieces[0].headers
+
+    def _let_go_of_others(self, failed_by: str) -> None:
+        """Ask for nothing more of a request that has failed: what waits for a worker need not run.
+
+        Args:
+            failed_by: the code of its error.
+        """
+        for each in self._asked_for:
+            each.failed_by = failed_by
+            self._path.departures.left(each)
 
     async def _pieces(
         self, numbers: list[int], version: str | None, sent_ms: float, *, again: bool
@@ -292,9 +312,11 @@ class Request:
             asyncio.get_running_loop().create_future()
         )
 
-        def respond(status: int, body: bytes, headers: bytes) -> None:
+        def take(status: int, body: bytes, headers: bytes) -> None:
             if not answered.done():
                 answered.set_result((status, body, headers))
+
+        respond = Part(take)
 
         def collected(parsed: ParsedQuery) -> ParsedQuery:
             forms[:] = [Collected.of(parsed)]

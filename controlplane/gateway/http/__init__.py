@@ -7,7 +7,8 @@ Read ``client_connection`` (what is due on one connection, and its end), ``http_
 read of it: the short way for queries, the ordinary way for the rest) with ``exchange``,
 ``known_head`` and ``turn_clock``; ``access`` with ``followed_keys``, ``cross_origin`` and
 ``client_limits`` (what is refused), ``returning`` (who comes back too soon); ``http_server`` (all
-connections of the process); then ``asgi`` (the application) with ``guarded`` and ``query_routes``.
+connections of the process); then ``asgi`` (the application) with ``guarded``, ``query_routes`` and
+``taken_up`` (what is changed is known everywhere before that is answered).
 
 It may import ``controlplane.api``, ``controlplane.gateway.query`` and what the routes show
 (``reports.metrics``, ``open_inference``), but not ``controlplane.gateway.gateway``.

@@ -22,6 +22,7 @@ from controlplane.gateway.counting.counters import Counters
 from controlplane.gateway.http.access import Access
 from controlplane.gateway.http.guarded import AsgiApp, Guarded
 from controlplane.gateway.http.query_routes import add_query_routes
+from controlplane.gateway.http.taken_up import TakenUp
 from controlplane.gateway.open_inference.protocol_views import ProtocolViews
 from controlplane.gateway.open_inference.repository import Repository
 from controlplane.gateway.open_inference.routes import add_protocol_routes
@@ -230,6 +231,7 @@ def build_asgi(
     max_body: int,
     inflater: Inflater,
     feedback: Feedback,
+    everywhere: Callable[[], Awaitable[None]],
 ) -> AsgiApp:
     """The ASGI application for all requests that do not take the short way.
 
@@ -241,13 +243,14 @@ def build_asgi(
         max_body: the longest body of a request, in bytes.
         inflater: unpacks those that come compressed.
         feedback: takes in what clients say of answers.
+        everywhere: returns when all gateways have looked at what a request has changed.
     """
     api = build_api(context)
     add_metrics_route(api, collector)
     add_protocol_routes(api, views, repository)
     add_query_routes(api, path, max_body, inflater, access, context.cores)
     add_feedback_route(api, feedback)
-    return Guarded(api, access, max_body)
+    return Guarded(TakenUp(api, everywhere), access, max_body)
 
 
 def add_metrics_route(api: FastAPI, collector: Callable[[], Awaitable[GatewayCollector]]) -> None:

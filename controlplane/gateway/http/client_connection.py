@@ -7,6 +7,7 @@ read of a connection, and what is asked by it, is in ``http_protocol``.
 
 import asyncio
 import os
+import select
 import socket
 from collections.abc import Callable, Sized
 from contextlib import suppress
@@ -29,6 +30,11 @@ from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
 
 AT_ONCE = 1_024
 """Bytes of many requests at once that are read in one turn of the event loop."""
+INTERIM = b"HTTP/1.1 100 Continue\r\n\r\n"
+"""By HTTP/1.1 a client takes it and goes on waiting, whether or not it has asked for it."""
+LOOKS_S = (0.005, 0.05, 0.25, 1.0)
+"""How long after an interim answer it is looked whether a client is still there that sends nothing
+more. No more of them are sent than these, as some clients take five at most."""
 LINGER_S = 5.0
 """How long a refused body is still taken off the wire. Closing at once would reset the connection,
 and the client would see that instead of the answer."""
@@ -85,6 +91,12 @@ class ClientConnection(HttpToolsProtocol):
         self.rest_came_ms = 0.0
         """When the last of it came."""
         self.rest_due: asyncio.Handle | None = None
+        self.running: RequestResponseCycle | None = None
+        """The ordinary request that was begun last; others may wait behind it."""
+        self.half_closed = False
+        """Its client sends nothing more."""
+        self.looking = False
+        """It is looked whether its client is still there."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         peer = transport.get_extra_info("peername")
@@ -125,14 +137,20 @@ class ClientConnection(HttpToolsProtocol):
             self.flow.pause_reading()
             self.pipeline.appendleft((cycle, app))
         else:
-            super()._start_asgi_task(cycle, app)
+            self._run(cycle, app)
+
+    def _run(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self.running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def on_response_complete(self) -> None:
         """An ordinary request was answered."""
         self.server_state.total_requests += 1
         if not self.transport.is_closing():
             self._next()
-            if self.moves is not None:
+            if self.half_closed and not self._is_due():
+                self.transport.close()
+            elif self.moves is not None:
                 self.loop.call_soon(self._move)
 
     def read_later(self, data: bytes) -> None:
@@ -194,8 +212,7 @@ class ClientConnection(HttpToolsProtocol):
     def _next(self) -> None:
         """Go on with what waits on this connection, and read more where that is the last."""
         if self.pipeline:
-            cycle, app = self.pipeline.pop()
-            super()._start_asgi_task(cycle, app)
+            self._run(*self.pipeline.pop())
         if not self.pipeline:
             self._go_on()
         flow = self.flow
@@ -297,9 +314,78 @@ class ClientConnection(HttpToolsProtocol):
         else:
             self.transport.close()
 
+    def eof_received(self) -> bool | None:  # type: ignore[override]
+        """The client sends nothing more. It has gone, or shuts down its sending side alone and
+        waits for what it has asked: only who writes to it learns which of both.
+
+        Returns:
+            Whether the connection stays open.
+        """
+        if not self._is_due() or self.transport.get_extra_info("ssl_object") is not None:
+            return None
+        if not self.half_closed:
+            self.half_closed = True
+            self.part()
+            self._see_whether_it_is_there()
+        return True
+
+    def look_unread(self) -> None:
+        """See whether a client has gone while nothing is read of it, as requests wait that came
+        ahead of their turn. Its end is not read then; called about once a second."""
+        if not self.flow.read_paused or self.looking or not self._is_due():
+            return
+        if self._poll(select.POLLRDHUP) and self.scheme != "https":
+            self._see_whether_it_is_there()
+
+    def _see_whether_it_is_there(self) -> None:
+        if self._knows_interim_answers():
+            self.looking = True
+            self._ask_whether_it_waits(LOOKS_S)
+
+    def _is_due(self) -> bool:
+        """Whether an answer is due to a request that has come in full."""
+        cycle = self.cycle
+        if self.pipeline or self.rest or (self.exchange is not None and not self.reading):
+            return True
+        return cycle is not None and not cycle.response_complete and self.receiving is None
+
+    def _poll(self, events: int) -> bool:
+        """Whether the kernel tells one of these events, an error, or that both sides are closed."""
+        asked = select.poll()
+        asked.register(self.transport.get_extra_info("socket").fileno(), events)
+        return bool(asked.poll(0))
+
+    def _knows_interim_answers(self) -> bool:
+        """Whether its requests are of HTTP/1.1."""
+        if self.exchange is not None and self.exchange.keep_alive:
+            return True  # perhaps its head was known, and the parser has seen nothing
+        return bool(self.parser.get_http_version() == "1.1")
+
+    def _ask_whether_it_waits(self, looks_s: tuple[float, ...]) -> None:
+        """Send what a client that waits takes no notice of, and look soon what comes back."""
+        if self.transport.is_closing() or not self._is_due() or not looks_s:
+            return
+        running = self.running
+        if running is None or running.response_complete or not running.response_started:
+            self.transport.write(INTERIM)
+        self.loop.call_later(looks_s[0], self._see_whether_it_waits, looks_s[1:])
+
+    def _see_whether_it_waits(self, looks_s: tuple[float, ...]) -> None:
+        if self.transport.is_closing():
+            return
+        if self._poll(0):  # an error, or closed on both sides: it has refused what was sent
+            self.transport.abort()
+        else:
+            self._ask_whether_it_waits(looks_s)
+
     def connection_lost(self, exc: Exception | None) -> None:
         if self.exchange is not None and not self.reading:
             self.path.departures.left(self.exchange.respond)
+        running = self.running
+        if running is not None and running is not self.cycle and not running.response_complete:
+            running.disconnected = True
+            running.message_event.set()
+        self.pipeline.clear()
         self.exchange = None
         self.reading = False
         self.rest.clear()

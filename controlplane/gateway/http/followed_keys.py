@@ -13,6 +13,7 @@ from time import monotonic
 
 from controlplane.access.client_keys import ClientKey, KeysOfHead, Role, read
 from controlplane.gateway.http.access import Access, KnownClients
+from controlplane.gateway.looks import Looks
 from controlplane.gateway.query.query_context import QueryContext
 from controlplane.views.machines.keys_file import KeysStatus, keys_status
 from variants.errors import InvalidInput, StateUnavailable
@@ -63,6 +64,7 @@ class FollowedKeys:
         self._told = ""
         """What was wrong with the file when it was last read."""
         self._known = False
+        self._looks = Looks(self._look)
 
     @property
     def status(self) -> KeysStatus:
@@ -77,6 +79,14 @@ class FollowedKeys:
     async def look(self) -> None:
         """Take over what the head's file says, or this machine's where the head has none, if it has
         changed. While the head does not answer, what it said last stays."""
+        await self._looks.look()
+
+    async def look_now(self) -> None:
+        """The same, and the head is asked whenever it was asked last."""
+        self._asked_at_s = float("-inf")
+        await self.look()
+
+    async def _look(self) -> None:
         if self._head is not None and self._clock_s() - self._asked_at_s >= ASK_S:
             self._asked_at_s = self._clock_s()
             with contextlib.suppress(StateUnavailable):

@@ -416,7 +416,10 @@ class Front(ClientConnection):
         return head_without_upgrade(method, self.url, self.headers) + rest
 
     def sweep(self, now_ms: float, limits: ClientLimits) -> None:
-        """End this connection if its client is too slow; called about once a second."""
+        """End this connection if its client is too slow, or has gone unseen; called about once a
+        second."""
+        if not self.transport.is_closing():
+            self.look_unread()
         phase = self.phase()
         unread = phase is Phase.UNREAD
         mark = float(self.transport.get_write_buffer_size()) if unread else self.began_ms

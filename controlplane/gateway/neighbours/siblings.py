@@ -86,6 +86,10 @@ class Siblings:
         self._write(total.plain(gone=True))
         self._socket.unlink(missing_ok=True)
 
+    def alone(self) -> bool:
+        """Whether no other gateway of this machine is known."""
+        return not self._others(".sock")
+
     async def total(self) -> Counters:
         """Its own counts, those of the others, and what is left of those that are gone."""
         sockets = {path.stem: path for path in self._others(".sock")}

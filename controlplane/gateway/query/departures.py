@@ -50,11 +50,32 @@ class Counting:
         self.respond(status, body, headers)
 
 
+class Part:
+    """Takes the answer of one query of several by which a request is answered."""
+
+    __slots__ = ("failed_by", "take")
+
+    def __init__(self, take: Respond) -> None:
+        self.take = take
+        self.failed_by = ""
+        """The code of the error by which its request has failed meanwhile; empty: it has not. Then
+        its client has not gone, and it counts as what the client was told."""
+
+    def __call__(self, status: int, body: bytes, headers: bytes) -> None:
+        self.take(status, body, headers)
+
+
 def innermost(respond: Respond) -> Respond:
     """Where an answer goes in the end."""
     while isinstance(respond, Counting | Watched):
         respond = respond.respond
     return respond
+
+
+def failed_meanwhile(respond: Respond) -> str:
+    """The code by which the request has failed that a query is part of; empty where it has not."""
+    part = innermost(respond)
+    return part.failed_by if isinstance(part, Part) else ""
 
 
 class Unread:
@@ -91,7 +112,8 @@ class Departures:
         requests that are several queries."""
 
     def left(self, respond: Respond) -> None:
-        """A client has gone that waited for an answer.
+        """A client has gone that waited for an answer, or a request has failed that waited for this
+        one of several (``Part``).
 
         Args:
             respond: where the answer was to go.

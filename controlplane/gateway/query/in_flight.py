@@ -10,7 +10,7 @@ import asyncio
 from controlplane.gateway.canaries.arms import failed, turned_back
 from controlplane.gateway.lengths.named import at_other_lengths
 from controlplane.gateway.query.deadline_guard import GRACE_MS, GUARD_MS
-from controlplane.gateway.query.departures import Gone, innermost
+from controlplane.gateway.query.departures import Gone, failed_meanwhile, innermost
 from controlplane.gateway.query.one_answer import OneAnswer
 from controlplane.gateway.query.parsing import ParsedQuery
 from controlplane.gateway.query.query_context import QueryContext, Respond
@@ -399,7 +399,8 @@ class InFlight(OneAnswer):
         path, parsed = self.path, self.parsed
         self.done = True
         path.counters.in_flight -= 1
-        if self.arm is not None:  # whoever is slow has more of them
+        if self.arm is not None and not failed_meanwhile(self.respond):
+            # Whoever is slow has more of them.
             self.arm.ended(expired_error(parsed.query), sent=self.sent_ms > 0.0)
         if path.waiting is not None:
             path.waiting.give_up(self)

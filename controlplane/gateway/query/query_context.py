@@ -23,7 +23,13 @@ from controlplane.gateway.protection.lethal_queries import LethalQueries
 from controlplane.gateway.protection.text_reader import TextReader
 from controlplane.gateway.query.deadline_guard import DeadlineGuard
 from controlplane.gateway.query.demand import Demand
-from controlplane.gateway.query.departures import GONE_BODY, Counting, Departures, Leaving
+from controlplane.gateway.query.departures import (
+    GONE_BODY,
+    Counting,
+    Departures,
+    Leaving,
+    failed_meanwhile,
+)
 from controlplane.gateway.query.parsing import ParsedQuery
 from controlplane.gateway.query.query_errors import expired_error, header_lines
 from controlplane.gateway.query.replies import JSON, lines_from, placed_lines, reason_line
@@ -310,7 +316,7 @@ class QueryContext:
         return Counting(counters, respond)
 
     def gave_up(self, respond: Respond, left_ms: float, query: Query | None) -> None:
-        """A query has ended because its client has gone.
+        """A query has ended because its client has gone, or its request has failed.
 
         Args:
             respond: where its answer was to go, as ``enter`` gave it.
@@ -318,7 +324,9 @@ class QueryContext:
             query: what it asked for; None where that is not known.
         """
         counters = self.counters.task("" if query is None else query.task)
-        if query is None:
+        if failed_by := failed_meanwhile(respond):
+            counters.failed(failed_by)
+        elif query is None:
             counters.failed(CLIENT_GONE)
         else:
             counters.gave_up(left_ms - query.received_ms, query.latency_ms)

@@ -246,7 +246,7 @@ def test_on_a_terminal_it_is_asked_before_a_key_is_taken_back(
     shell("keys", "add", "shop")
     monkeypatch.setattr("sys.stdin", Terminal(typed))
     done = shell("keys", "remove", "shop", *words)
-    question = "Take the key shop back? Whoever uses it is refused within seconds."
+    question = "Take the key shop back? Whoever uses it is refused at once."
     assert (question in done.err) == (not words)
     assert (done.code, "it is still there" in done.err) == ((2, True) if left else (0, False))
     assert [key.name for key in read(tmp_path / "client-keys")] == left
@@ -272,7 +272,7 @@ def test_the_operator_s_token_is_changed_for_another(
     monkeypatch.setenv("MODELLESS_API_TOKEN", old)
     made = shell("keys", "rotate", "api-token")
     new = made.out.strip()
-    assert "Both tokens hold within seconds. Write this one to MODELLESS_API_TOKEN" in made.err
+    assert "Both tokens hold. Write this one to MODELLESS_API_TOKEN" in made.err
     assert {key.digest for key in read(file)} == {digest_of(old.encode()), digest_of(new.encode())}
     listed = shell("keys", "list", url="http://127.0.0.1:9")
     assert listed.out.splitlines()[1].split() == ["api-token", "operator,", "2", "keys"]

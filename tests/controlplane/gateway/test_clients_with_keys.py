@@ -357,6 +357,8 @@ async def test_elsewhere_the_head_s_file_counts_and_what_is_taken_back_there_is_
     remove(head.file, "team")
     await followed.look()  # at most every few seconds
     assert len(list(access.clients)) == 2
+    await followed.look_now()  # but at once where somebody has changed it
+    assert {one.name for one in access.clients} == {"shop"}
     assert await known() == {"shop"}
     head.away = True
     add(own, "another")

@@ -46,6 +46,7 @@ def build(
     modelless variants build digits cnn --eval test.npz --variants openvino-int8
     """
     from controlplane.building.build_cache import cache_in
+    from controlplane.cli.known_everywhere import wait_until_known
     from controlplane.cli.state_settings import installed
     from controlplane.cluster.head import notes_of, store_of
     from controlplane.machine import kinds_to_register
@@ -74,6 +75,7 @@ def build(
         (one,) = result.versions
         raise Conflict(f"{one.label} has every variant that can be built here")
     seconds = time.monotonic() - began
+    wait_until_known(settings)
     on_cluster = bool(settings.ray_address)
     emit(
         result_body(result, seconds),

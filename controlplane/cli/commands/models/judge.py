@@ -47,8 +47,8 @@ def judge(
     """Judge registered variants again, by other held-out rows.
 
     Accuracy and agreement change, all at once; nothing is built, and what was measured of latency
-    and memory stays. What runs goes by the new accuracy within a second. This is for when the rows
-    that a model is judged by have changed.
+    and memory stays. What runs goes by the new accuracy at once. This is for when the rows that a
+    model is judged by have changed.
 
     \b
     modelless variants judge digits --eval this_month.npz --dry-run
@@ -83,6 +83,7 @@ def _judged(asked: _Chosen, *, write: bool, fresh: bool, progress: ProgressStyle
     from controlplane.building.build_cache import cache_in
     from controlplane.building.text_encoding import rows_of_task
     from controlplane.building.work_folder import work_folder
+    from controlplane.cli.known_everywhere import wait_until_known
     from controlplane.cli.state_settings import installed
     from controlplane.cluster.head import store_of
     from controlplane.machine import machine_kinds
@@ -127,6 +128,8 @@ def _judged(asked: _Chosen, *, write: bool, fresh: bool, progress: ProgressStyle
             catalog.add_event(
                 Event(at=timestamp(), kind="judged", subject=asked.task, message=said)
             )
+    if found.now and write:
+        wait_until_known(settings)
     return found
 
 

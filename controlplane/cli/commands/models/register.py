@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from controlplane.settings import Settings
     from variants.catalog.protocol import Catalog
 
+    Registering = Callable[[RegistrationRequest, Callable[[Progress], None]], RegistrationResult]
+
 
 @with_groups
 def register(
@@ -142,6 +144,7 @@ def _register(
 ) -> None:
     """Register, or watch the folder until interrupted where there is an interval."""
     from controlplane.building.build_cache import cache_in
+    from controlplane.cli.known_everywhere import wait_until_known
     from controlplane.cli.watching import watch_versions
     from controlplane.startup.presence import as_running
     from variants.catalog.sql import open_catalog
@@ -155,10 +158,12 @@ def _register(
     ):
         run = _registering(settings, catalog, cache)
         if watch_every_s is not None:
-            watch_versions(request, catalog, run, watch_every_s, output, progress)
+            every = _each_known(run, settings)
+            watch_versions(request, catalog, every, watch_every_s, output, progress)
         with shown(progress) as show:
             result = run(request, show)
     seconds = time.monotonic() - began
+    wait_until_known(settings)
     on_cluster = bool(as_running(settings).ray_address)
     emit(
         result_body(result, seconds),
@@ -167,6 +172,20 @@ def _register(
             result, seconds, on_cluster=on_cluster, quick=request.quick, rows=request.evaluation
         ),
     )
+
+
+def _each_known(run: "Registering", settings: "Settings") -> "Registering":
+    """The same, and what it has registered is known to all gateways when it returns."""
+    from controlplane.cli.known_everywhere import wait_until_known
+
+    def registered(
+        request: RegistrationRequest, show: "Callable[[Progress], None]"
+    ) -> "RegistrationResult":
+        result = run(request, show)
+        wait_until_known(settings)
+        return result
+
+    return registered
 
 
 def _make_state_directory(settings: "Settings") -> None:
@@ -185,7 +204,7 @@ def _make_state_directory(settings: "Settings") -> None:
 
 def _registering(
     settings: "Settings", catalog: "Catalog", cache: "BuildCache | None"
-) -> "Callable[[RegistrationRequest, Callable[[Progress], None]], RegistrationResult]":
+) -> "Registering":
     """Registers a request here, with what the settings say; the second argument gets progress."""
     from controlplane.cluster.head import notes_of, store_of
     from controlplane.machine import kinds_to_register

@@ -29,13 +29,14 @@ def tokenizer(
     """Let a task take texts that lacks a tokenizer.
 
     It was registered without one. Its models stay as they are. Queries with numbers of tokens are
-    answered as before; those with texts are taken a second later.
+    answered as before; those with texts are taken from then on.
 
     \b
     modelless tasks tokenizer sentiment tokenizer.json
     modelless variants judge sentiment --eval texts.csv --dry-run
     """
     from controlplane.building.texts import text_of_task
+    from controlplane.cli.known_everywhere import wait_until_known
     from controlplane.cli.state_settings import installed
     from controlplane.cluster.head import store_of
     from controlplane.settings import load_settings
@@ -69,6 +70,7 @@ def tokenizer(
         text = next(reversed(texts.values()))
         said = f"takes texts by the tokenizer {text.tokenizer[:12]}"
         catalog.add_event(Event(at=timestamp(), kind="tokenizer_set", subject=task, message=said))
+    wait_until_known(settings)
     body = {
         "task": task,
         "tokenizer": text.tokenizer,

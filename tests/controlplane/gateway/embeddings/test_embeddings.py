@@ -341,3 +341,28 @@ async def test_other_tasks_say_how_they_are_asked(short_folder: Path, live_url: 
         async with serving(short_folder, live_url, known=known, task=task) as running:
             answer = await running.ask({"model": "search", "input": ["bad"]}, path=PATH)
             assert said in answer.json["error"]["message"]
+
+
+@pytest.mark.slow
+async def test_what_others_of_a_failed_request_wait_for_does_not_run(
+    short_folder: Path, live_url: str
+) -> None:
+    """Up to three others were computed to their end, for nobody."""
+    slow = Known(
+        name=FAST, accuracy=0.9, p95_ms=300.0, options={"latency_ms": "300"}, tokenizer=TOKENIZER
+    )
+    async with serving(short_folder, live_url, known=(slow,), task=VECTORS) as served:
+        host = await served.worker("w1", FAST)
+        executor = host._running()
+        texts = ["bad"] * 39 + ["good " * 9]
+        answer = await served.ask(
+            {"model": "search", "input": texts, "slo": {"latency_ms": 4_800}}, path=PATH
+        )
+        assert answer.status == 400, answer
+        counted = served.gateway.path.counters.task("search")
+        await until(lambda: served.in_flight == 0 and executor.in_flight == 0)
+        answered = sum(one.met + one.missed for one in counted.variants.values())
+        assert answered == 1  # by the first it is known which version answers
+        assert counted.errors.keys() == {"INVALID_INPUT"}  # no client has gone
+        [replica] = executor.replicas.values()
+        assert replica.model.batches <= 2  # and the one that was running

@@ -12,6 +12,15 @@ from controlplane.gateway.query.in_flight import InFlight
 from tests.controlplane.gateway.http.protocol.asked import slow
 from tests.controlplane.serving import LATE, Served, post, query, request, until
 
+EXPECT = [("Expect", "100-continue")]
+"""By this the request goes the ordinary way."""
+
+
+def connections(served: Served) -> Any:
+    server = served.gateway.servers.http
+    assert server is not None
+    return server.server_state.connections
+
 
 async def test_a_client_that_goes_while_it_sends_leaves_nothing(served: Served) -> None:
     client = await served.client()
@@ -63,6 +72,94 @@ async def test_what_it_asked_the_ordinary_way_does_not_run_either(served: Served
     gone = counted.errors["CLIENT_GONE"]
     assert gone + sum(variant.met for variant in counted.variants.values()) == 12
     assert gone >= 8  # the first of them may have been answered meanwhile
+
+
+async def test_what_it_asked_behind_another_query_does_not_run_either(served: Served) -> None:
+    """The answer that was due was told to nobody: more had come behind it."""
+    client = await served.client()
+    others = [await served.client() for _ in range(20)]
+    client.send(post(query(1)) + slow(2) + slow(3) + slow(4))
+    assert (await client.answer()).status == 200
+    for other in others:
+        other.send(slow(1))
+    await until(lambda: served.in_flight > 15)
+    client.close()
+    counted = served.gateway.path.counters.task(served.task.name)
+    for other in others:
+        assert (await other.answer()).status == 200
+    await until(lambda: served.in_flight == 0)
+    # The first, perhaps the second, which was sent before the others, and these.
+    assert sum(one.met + one.missed for one in counted.variants.values()) <= 22
+    await until(lambda: not any(front.pipeline for front in connections(served)))
+
+
+@pytest.mark.parametrize("ordinary", [False, True], ids=["", "the ordinary way"])
+async def test_who_sends_nothing_more_still_gets_the_answer(served: Served, ordinary: bool) -> None:
+    """``nc -N`` and scripts shut down their sending side once they have asked."""
+    client = await served.client()
+    client.send(post(query(7, variant=LATE), headers=EXPECT if ordinary else []))
+    if ordinary:
+        assert (await client.answer()).status == 100
+        await until(lambda: served.in_flight == 1)
+    client.writer.write_eof()
+    answer = await client.answer()
+    while answer.status == 100:  # it is seen by this whether the client is still there
+        answer = await client.answer()
+    assert (answer.status, answer.json["outputs"][0][0]) == (200, 7)
+    assert answer.headers["connection"] == "close"
+    assert await client.ended() == b""
+    await until(lambda: not connections(served))
+
+
+async def test_who_sends_nothing_more_gets_all_answers_in_their_order(served: Served) -> None:
+    client = await served.client()
+    client.send(slow(1) + post(query(2)) + request("GET", "/v2/health/live", None) + slow(3))
+    client.writer.write_eof()
+    answers = list[Any]()
+    while len(answers) < 4:
+        answer = await client.answer()
+        if answer.status != 100:
+            answers.append(answer.json)
+    assert [one["outputs"][0][0] for one in answers if "outputs" in one] == [1, 2, 3]
+    assert answers[2] == {"live": True}
+    assert await client.ended() == b""
+
+
+async def test_a_client_of_http_1_0_that_sends_nothing_more_gets_its_answer(
+    served: Served,
+) -> None:
+    """It would take an interim answer for the answer, so it is not looked whether it is there."""
+    client = await served.client()
+    client.send(slow(7).replace(b"HTTP/1.1", b"HTTP/1.0"))
+    client.writer.write_eof()
+    answer = await client.answer()
+    assert (answer.status, answer.json["outputs"][0][0]) == (200, 7)
+    assert await client.ended() == b""
+
+
+async def test_who_sends_nothing_more_and_goes_later_is_seen_to_go(served: Served) -> None:
+    others = [await served.client() for _ in range(80)]
+    client = await served.client()
+    for other in (*others, client):
+        other.send(slow(1))
+        await asyncio.sleep(0)
+    await until(lambda: served.in_flight > 60)
+    client.writer.write_eof()
+    await asyncio.sleep(0.02)
+    client.close()
+    counted = served.gateway.path.counters.task(served.task.name)
+    await until(lambda: counted.errors == {"CLIENT_GONE": 1})
+    for other in others:
+        assert (await other.answer()).status == 200
+    assert sum(variant.met + variant.missed for variant in counted.variants.values()) == 80
+
+
+async def test_half_a_query_is_none_where_nothing_more_is_sent(served: Served) -> None:
+    client = await served.client()
+    client.send(post(query(1))[:-5])
+    client.writer.write_eof()
+    assert await client.ended() == b""
+    await until(lambda: not connections(served))
 
 
 async def test_a_client_that_goes_while_its_body_is_unpacked_asks_for_nothing(
