@@ -308,7 +308,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _catalog(name: str) -> str:
     """The catalog that has a workload of this name."""
-    return {"draw": "draws", "swing": "mixed-speed"}.get(
+    return {"draw": "draws", "swing": "mixed-speed", "adverse": "adverse"}.get(
         name.split("-", maxsplit=1)[0], "synthetic"
     )
 

@@ -5,7 +5,8 @@ takes least device time per query at its best batch. The best batch is the cheap
 that take at most half of the latency SLO, less the overhead: who just missed a batch waits for it
 and takes the next. Devices may be shared between classes in any proportion and are busy all the
 time; neither memory nor loads count. So no system can serve more than this of a mix, but for the
-odd batch above half of an SLO.
+odd batch above half of an SLO. A class for which every batch takes more than half is counted in
+batches of one row that alone are in time.
 """
 
 from collections.abc import Mapping
@@ -37,14 +38,20 @@ def row_ms(ground: Ground, asked: Class, most: int | None = None) -> dict[Device
         for v in ground.catalog.variants
         if v.task == asked.task and (asked.floor is None or v.accuracy >= asked.floor)
     }
+    curves = [
+        (profile.device_kind, Curve(latency_points(profile)))
+        for profile in ground.catalog.profiles
+        if profile.task == asked.task and profile.variant in accurate
+    ]
+    left_ms = asked.latency_ms - OVERHEAD_MS
     found: dict[DeviceKindName, float] = {}
-    for profile in ground.catalog.profiles:
-        if profile.task != asked.task or profile.variant not in accurate:
-            continue
-        best = Curve(latency_points(profile)).cheapest((asked.latency_ms - OVERHEAD_MS) / 2, most)
-        if best is not None:
-            least_ms = min(best.unit_ms, found.get(profile.device_kind, best.unit_ms))
-            found[profile.device_kind] = least_ms
+    for longest_ms, largest in ((left_ms / 2, most), (left_ms, 1)):
+        for kind, curve in curves:
+            best = curve.cheapest(longest_ms, largest)
+            if best is not None:
+                found[kind] = min(best.unit_ms, found.get(kind, best.unit_ms))
+        if found:
+            break
     return found
 
 

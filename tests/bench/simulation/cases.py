@@ -12,11 +12,13 @@ from pathlib import Path
 
 from tests.bench.planning.catalogs import Ground, synthetic, timm
 from tests.bench.planning.energies import with_energy
+from tests.bench.simulation.adverse.drawn import adverse_workload, names
 from tests.bench.simulation.mixed_speed import drawn_workload, swings
 from tests.bench.simulation.workloads import Drawn, Workload, draw, workloads
 
-CATALOGS = ("synthetic", "timm", "both", "mixed-speed", "draws")
-"""``both`` are the first two; ``draws`` are random workloads of the mixed-speed kind."""
+CATALOGS = ("synthetic", "timm", "both", "mixed-speed", "draws", "adverse")
+"""``both`` are the first two; ``draws`` are random workloads of the mixed-speed kind, ``adverse``
+those that look for a weakness."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +68,7 @@ def cases(
         seeds: of catalogs that are drawn, and of queries.
         only: names of workloads by commas; None for all.
         quick: shorter workloads.
-        count: how many of the random ones.
+        count: how many of the random ones, of ``adverse`` for each kind.
         energy: with what devices and batches take.
         seconds: of those that are ten minutes long otherwise.
         tick_s: between two plans.
@@ -105,6 +107,8 @@ def made(case: Case) -> tuple[Ground, Workload, Drawn]:
 def _names(catalog: str, quick: bool, count: int) -> Sequence[str]:
     if catalog == "draws":
         return [f"draw-{number:02}" for number in range(count)]
+    if catalog == "adverse":
+        return names(count)
     if catalog == "mixed-speed":
         return [workload.name for _, workload in swings(0, quick=quick)]
     return [w.name for w in workloads(_ground(catalog), _data(), quick=quick)]
@@ -113,6 +117,8 @@ def _names(catalog: str, quick: bool, count: int) -> Sequence[str]:
 def _pair(case: Case) -> tuple[Ground, Workload]:
     if case.catalog == "draws":
         return drawn_workload(int(case.workload.removeprefix("draw-")), case.seed)
+    if case.catalog == "adverse":
+        return adverse_workload(case.workload, case.seed)
     if case.catalog == "mixed-speed":
         pairs = swings(case.seed, quick=case.quick)
     else:

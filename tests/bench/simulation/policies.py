@@ -445,7 +445,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--objective", choices=[o.value for o in Objective])
     parser.add_argument("--catalog", choices=CATALOGS, default="synthetic")
     parser.add_argument("--seed", default="0", help="one or several, by commas")
-    parser.add_argument("--draws", type=int, default=30, help="how many, of --catalog draws")
+    parser.add_argument("--draws", type=int, default=30, help="how many random ones")
     parser.add_argument("--jobs", type=int, choices=(1, 2), default=1, help="processes")
     parser.add_argument("--latency-error", default="1:1", help="LOW:HIGH, as 0.7:1.5")
     parser.add_argument("--latency-noise", type=float, default=0.0, help="SIGMA, as 0.2")

@@ -43,7 +43,17 @@ def test_a_batch_may_take_half_of_what_is_left_of_the_deadline() -> None:
     known = ground(Model("a", latency_ms=49))
 
     assert row_ms(known, Class(A, 100.0)) == {GPU: 49.0}
-    assert row_ms(known, Class(A, 99.9)) == {}
+
+
+def test_where_all_of_the_deadline_is_needed_a_row_counts_by_itself() -> None:
+    known = ground(
+        Model("a", name="fast", accuracy=0.7, latency_ms=49),
+        Model("a", name="good", accuracy=0.9, latency_ms=60),
+    )
+
+    assert row_ms(known, Class(A, 99.9)) == {GPU: 49.0}
+    assert row_ms(known, Class(A, 62.0, 0.8)) == {GPU: 60.0}
+    assert row_ms(known, Class(A, 61.9, 0.8)) == {}
 
 
 def test_devices_are_divided_as_the_mix_asks() -> None:

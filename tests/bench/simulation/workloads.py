@@ -61,6 +61,9 @@ class Workload:
     """Of each class, independently of the others; a mix that changes has to be Poisson."""
     variation: float = 1.0
     """Coefficient of variation of gamma gaps."""
+    together: int = 1
+    """So many equal queries come at once, in the mean; how many follows a geometric
+    distribution."""
     opening: Opening = Opening()
 
     @property
@@ -80,7 +83,7 @@ class Drawn:
 
 def draw(workload: Workload, ground: Ground, seed: int) -> Drawn:
     """Poisson arrivals in each second, uniform within it, unless the workload says otherwise."""
-    if workload.arrivals is not Arrivals.POISSON:
+    if workload.arrivals is not Arrivals.POISSON or workload.together > 1:
         return _streams(workload, ground, seed)
     random = np.random.default_rng(seed)
     capacities: dict[tuple[tuple[Class, float], ...], float] = {}
@@ -120,8 +123,11 @@ def _streams(workload: Workload, ground: Ground, seed: int) -> Drawn:
     total = sum(mix.values())
     times_s, which = [], []
     for number, weight in enumerate(mix.values()):
-        rates = [each * capacity * weight / total for each in load]
-        times_s.append(arrival_times(workload.arrivals, workload.variation, rates, random))
+        rates = [each * capacity * weight / total / workload.together for each in load]
+        found_s = arrival_times(workload.arrivals, workload.variation, rates, random)
+        if workload.together > 1:
+            found_s = np.repeat(found_s, random.geometric(1 / workload.together, len(found_s)))
+        times_s.append(found_s)
         which.append(np.full(len(times_s[-1]), number))
     together_s = np.concatenate(times_s)
     order = np.argsort(together_s, kind="stable")
