@@ -5,16 +5,15 @@ standard output, progress and errors on standard error, and an exit code (``outc
 
 Read ``main`` (the entry), ``commands.root`` (all commands in one table) with ``lazy`` (a command is
 imported when it runs) and ``completion`` (names for shells), then ``commands``, a module for each.
-Shared by several commands:
-``planning`` (files and results of those that plan), ``asking`` (options, rows and connections of
-those that ask), ``replaying`` and ``batching`` (what ``modelless replay`` and ``batch`` do),
-``screen`` (that of ``modelless top``), ``option_groups`` (options that go together, declared once)
-with ``model_options``, ``state_settings`` (of an installation), ``starting`` (what `modelless up`
-does in its own process) with ``start_lines`` (what it says), ``progress``, ``outcome``, ``render``,
-``event_lines`` and ``registration_results`` (what is printed), ``confirmation`` (what is asked
-before), ``lasting_output`` (who no longer reads), ``watching`` (``register --watch``),
-``upgrading``, ``gateway_client`` (requests to a running gateway) and ``known_everywhere`` (what a
-command has written by itself).
+Shared by several commands: ``planning`` (files and results of those that plan), ``asking``
+(options, rows and connections of those that ask), ``replaying`` and ``batching`` (what
+``modelless replay`` and ``batch`` do), ``screen`` (that of ``modelless top``), ``option_groups``
+(options that go together, declared once) with ``model_options``, ``state_settings`` (of an
+installation), ``starting`` (what `modelless up` does in its own process) with ``start_lines`` (what
+it says), ``progress``, ``outcome``, ``render`` and ``registration_results`` (what is printed),
+``confirmation`` (what is asked before), ``lasting_output`` (who no longer reads), ``watching``
+(``register --watch``), ``upgrading``, ``gateway_client`` (requests to a running gateway) and
+``known_everywhere`` (what a command has written by itself).
 
 Imports the rest of ``controlplane`` and the packages on its left, most of it inside of commands.
 """

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from controlplane.cli.commands.residency.durations import duration_s
-from controlplane.cli.event_lines import MOST_ROWS, event_lines, rows_for
+from controlplane.cli.render.event_lines import MOST_ROWS, event_lines, rows_for
 from controlplane.cli.gateway_client import Client, UrlOption, connect
 from controlplane.cli.outcome import INTERRUPTED, NotRunning, Output, OutputOption, emit
 from controlplane.cli.progress import termination_as_interrupt

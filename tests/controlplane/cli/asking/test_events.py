@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.cli.event_lines import lost_workers
+from controlplane.cli.render.event_lines import lost_workers
 from tests.controlplane.cli.asking.answering import Answering
 from tests.controlplane.cli.shell import Shell
 from variants.types import Event
