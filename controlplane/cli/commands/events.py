@@ -9,11 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from controlplane.cli.commands.residency.durations import duration_s
-from controlplane.cli.render.event_lines import MOST_ROWS, event_lines, rows_for
 from controlplane.cli.gateway_client import Client, UrlOption, connect
 from controlplane.cli.outcome import INTERRUPTED, NotRunning, Output, OutputOption, emit
 from controlplane.cli.progress import termination_as_interrupt
 from controlplane.cli.render import clock, clock_cell, fits, printable, table
+from controlplane.cli.render.event_lines import MOST_ROWS, event_lines, rows_for
 from variants.errors import DeadlineExceeded, InvalidInput, ReplicaLost, StateUnavailable
 
 Row = Mapping[str, Any]

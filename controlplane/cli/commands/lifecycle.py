@@ -20,14 +20,6 @@ from controlplane.cli.commands.models.canary import canary_sentences
 from controlplane.cli.commands.nodes import node_news, nodes_of
 from controlplane.cli.commands.tasks import unanswered
 from controlplane.cli.commands.workers import places_of, state_of
-from controlplane.cli.render.event_lines import (
-    JOINED,
-    LATELY_S,
-    LEFT,
-    LOST,
-    MOST_ROWS,
-    lost_workers,
-)
 from controlplane.cli.gateway_client import Client, UrlOption, connect
 from controlplane.cli.outcome import INTERRUPTED, NotRunning, Output, OutputOption, emit
 from controlplane.cli.render import (
@@ -38,6 +30,14 @@ from controlplane.cli.render import (
     table,
     usd,
     wanted_words,
+)
+from controlplane.cli.render.event_lines import (
+    JOINED,
+    LATELY_S,
+    LEFT,
+    LOST,
+    MOST_ROWS,
+    lost_workers,
 )
 from controlplane.cli.start_lines import NOTHING_YET, err
 from controlplane.cli.starting import start_and_serve

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from controlplane.cli.render.event_lines import event_lines
 from controlplane.cli.render import clock, clock_cell, ms, percent, printable
+from controlplane.cli.render.event_lines import event_lines
 from controlplane.cli.screen.readings import Rates, Reading, variant_of
 
 Row = Mapping[str, Any]
