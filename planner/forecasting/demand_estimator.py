@@ -213,14 +213,16 @@ class DemandEstimator:
             self._open += rows * cost
             self._open_squares += rows * cost**2
         self._open_s += elapsed_s
+        came = (
+            self._open / self._open_s,
+            self._work(self.expected),
+            sqrt(self._open_squares) / self._open_s,
+        )
         if self._open_s < self._step_s * WHOLE:
+            self._provisioning.begun(*came)
             return
         if self._observed_s >= HOLD * self._settled_s:
-            self._provisioning.observe(
-                self._open / self._open_s,
-                self._work(self.expected),
-                sqrt(self._open_squares) / self._open_s,
-            )
+            self._provisioning.observe(*came)
             self._room.observe(self._ended, self._lost)
         self._open = self._open_squares = self._open_s = 0.0
         self._ended = self._lost = 0.0

@@ -77,6 +77,9 @@ class Provisioning:
         """The rates since the last change, newest last, of ``MEAN_S`` at most."""
         self._most_alike = max(1, round(MEAN_S / step_s))
         self._last = 0.0
+        self._risen, self._rose = 0.0, 0.0
+        """The rate that the open step has risen to, and the step before it had; 0 where it had not.
+        """
         self._steps = 0
         self._looked, self._changes = 0.0, 0.0
         """Steps lately, and those of them that were another rate; those of two hours ago count for
@@ -98,6 +101,7 @@ class Provisioning:
             self._came = self._fading * self._came + rate
             self._chance = hypot(self._fading * self._chance, chance)
         self._steps += 1
+        self._rose, self._risen = max(self._risen, forecast) if self._risen else 0.0, 0.0
         self._last = rate
         count = len(self._alike)
         off = abs(rate - self._alike.mean()) if count else 0.0
@@ -113,19 +117,32 @@ class Provisioning:
         kept = np.stack([self._asked[:, -steps:].max(axis=1) for steps in self._kept])
         self._targets = np.concatenate((self._targets[:, :, 1:], kept[:, :, None]), axis=2)
 
+    def begun(self, rate: float, forecast: float, chance: float) -> None:
+        """Take in what came so far of a step that has not ended; arguments as of ``observe``.
+
+        Where that is another rate, and a higher one, the mean since the rate has changed is what is
+        forecast: of the steps that have ended none knows of it, and the open one only in part.
+        """
+        before = float(self._alike.mean()) if len(self._alike) else inf
+        self._risen = forecast if rate - before > CHANGED * chance else 0.0
+
     def target(self, forecast: float) -> float:
         """Work per second to provide for now, where so much is forecast."""
         time, pair = self._rule()
-        return float(max(self._targets[time, pair, -1], self._asks(forecast)[pair]))
+        asked = self._asks(forecast, max(self._risen, self._rose))
+        return float(max(self._targets[time, pair, -1], asked[pair]))
 
     @property
     def stays(self) -> bool:
         """Whether what comes hardly changes; not before a step has ended."""
         return self._looked > 0.0 and self._changes <= 1.0 + STAYS * self._looked
 
-    def _asks(self, forecast: float) -> Array:
+    def _asks(self, forecast: float, risen: float = 0.0) -> Array:
+        """What each pair of source and margin asks for; ``risen`` is a rate that no step has shown
+        yet."""
         mean = float(self._alike.mean()) if len(self._alike) else forecast
-        asked: Array = np.outer((mean, forecast, self._last), MARGINS).ravel()
+        sources = (max(mean, risen), forecast, max(self._last, risen))
+        asked: Array = np.outer(sources, MARGINS).ravel()
         return asked
 
     def rescale(self, factor: float) -> None:
@@ -138,6 +155,8 @@ class Provisioning:
         self._came *= factor
         self._chance *= factor
         self._last *= factor
+        self._risen *= factor
+        self._rose *= factor
 
     def _rule(self) -> tuple[int, int]:
         """The rule to follow. Before there is evidence it is the first: the bare mean."""

@@ -73,6 +73,20 @@ def test_the_envelope_has_room_for_what_came_again_and_again() -> None:
     assert (most.task, most.latency_ms) == (now.task, now.latency_ms)
 
 
+@pytest.mark.parametrize("idle_s", [300, 303, 308])
+def test_after_idle_time_workers_are_there_for_what_comes_within_two_seconds(idle_s: int) -> None:
+    it = DemandEstimator(Objective.COST, step_s=10.0, horizon_s=60.0)
+    watch(it, 0, 200, 20.0)
+    watch(it, 200, 200 + idle_s, 0.0)
+    assert sum(d.qps for d in it.envelope) < 1.0
+    found = []
+    for second in range(200 + idle_s, 230 + idle_s):
+        watch(it, second, second + 1, 100.0)
+        found.append(sum(d.qps for d in it.envelope))
+    assert min(found[1:]) > 95.0
+    assert max(found) < 125.0
+
+
 def test_the_envelope_of_a_steady_demand_is_hardly_more_than_comes() -> None:
     it = estimator(envelope_s=60.0)
     for second in range(600):

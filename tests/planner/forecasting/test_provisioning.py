@@ -77,6 +77,37 @@ def looked_at(rates: list[float], it: Provisioning | None = None) -> Provisionin
     return it
 
 
+def test_a_rate_that_rises_within_a_step_is_provided_for_at_once_and_until_a_step_shows_it() -> (
+    None
+):
+    it = beginning()
+    replayed([0.0] * 12, it)
+    it.begun(rate=20.0, forecast=100.0, chance=2.0)
+    assert it.target(100.0) == 100.0
+    it.observe(rate=60.0, forecast=100.0, chance=2.0)  # half of the step
+    assert it.target(100.0) == 100.0
+    it.observe(rate=98.0, forecast=100.0, chance=2.0)
+    assert it.target(100.0) == pytest.approx(98.0)
+
+
+@pytest.mark.parametrize("rate", [106.0, 94.0, 20.0])
+def test_what_chance_makes_of_a_part_of_a_step_or_a_lower_rate_is_not_provided_for(
+    rate: float,
+) -> None:
+    it = beginning()
+    before = replayed([100.0] * 12, it)[-1]
+    it.begun(rate=rate, forecast=130.0, chance=2.5)
+    assert it.target(130.0) == before
+
+
+def test_what_rose_within_a_step_and_fell_again_is_not_provided_for() -> None:
+    it = beginning()
+    replayed([0.0] * 12, it)
+    it.begun(rate=20.0, forecast=100.0, chance=2.0)
+    it.begun(rate=10.0, forecast=1.0, chance=1.0)
+    assert it.target(1.0) == 1.0
+
+
 def test_a_steady_rate_stays_and_one_that_moves_by_more_than_chance_does_not() -> None:
     assert not beginning().stays, "nothing was seen"
     random = np.random.default_rng(0)
