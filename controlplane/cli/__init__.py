@@ -12,8 +12,7 @@ with ``model_options``, ``state_settings`` (of an installation), ``starting`` (w
 does in its own process) with ``start_lines`` (what it says), ``progress``, ``outcome``, ``render``,
 ``event_lines`` and ``registration_results`` (what is printed), ``confirmation`` (what is asked
 before), ``lasting_output`` (who no longer reads), ``watching`` (``register --watch``),
-``upgrading`` and ``gateway_client`` (requests to a running gateway). ``runbook.md`` is that of
-``docs``, for ``modelless runbook``.
+``upgrading`` and ``gateway_client`` (requests to a running gateway).
 
 Imports the rest of ``controlplane`` and the packages on its left, most of it inside of commands.
 """

@@ -5,5 +5,5 @@ A command parses its options, calls one function of the product, and prints the 
 ``models.canary``, ``planning.export`` and ``planning.peaks`` ask a running gateway; ``lifecycle``,
 ``doctor``, ``keys``, ``backup`` and the rest of ``models`` (``register``, ``build``, ``profile``,
 ``repair``) work on the state directory; ``planning.solve`` and ``planning.simulate`` need files
-only, and ``runbook`` what is installed.
+only, and ``runbook`` nothing.
 """
