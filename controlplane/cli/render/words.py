@@ -6,6 +6,8 @@ from typing import Any
 
 from variants.figures import accuracy_text, figure
 
+LEAST_SHARE = 5e-5
+"""Less would read as 0.00 %."""
 WITHOUT_KEY = "(without a key)"
 """In the place of a client's name, of queries that came without one."""
 
@@ -36,8 +38,13 @@ def seconds(value: float) -> str:
 
 
 def percent(value: float | None) -> str:
-    """A share of a whole with two decimals, as the page has it: 100 only where it is all."""
-    return "-" if value is None else accuracy_text(value)
+    """A share of a whole with two decimals, as the page has it: 100 only where it is all, and 0
+    only where it is nothing."""
+    if value is None:
+        return "-"
+    if 0 < value < LEAST_SHARE:
+        return f"{figure(100 * value)} %"
+    return accuracy_text(value)
 
 
 def half_interval(variant: Mapping[str, Any]) -> str:

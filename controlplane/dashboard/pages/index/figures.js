@@ -17,15 +17,17 @@ const ms = value =>
       : value < 10
         ? value.toFixed(2)
         : fixed(value, 1);
-// As the command line has it: half up, and 100 only where it is all.
 const guess = d => (d.stale ? "?" : d.source === "predicted" ? "~" : "");
 const half = v =>
   v.accuracy_low == null ? "–" : (50 * (v.accuracy_high - v.accuracy_low)).toFixed(2);
+// As the command line has it: half up, 100 only where it is all, and 0 only where it is nothing.
 const percent = value =>
   value == null
     ? "–"
-    : (value < 1 ? Math.min(9999, Math.floor(1e4 * value + 0.5)) / 100 : 100 * value).toFixed(2) +
-      " %";
+    : value > 0 && value < 5e-5
+      ? brief(100 * value) + " %"
+      : (value < 1 ? Math.min(9999, Math.floor(1e4 * value + 0.5)) / 100 : 100 * value).toFixed(2) +
+        " %";
 const brief = value => (value == null ? "–" : String(Number(value.toPrecision(2))));
 const count = value => (value == null ? "–" : Math.round(value).toLocaleString("en-GB"));
 const usd = value =>

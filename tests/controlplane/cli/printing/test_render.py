@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from controlplane.cli.render import hanging, table
+from controlplane.cli.render import hanging, percent, table
 
 STYLES = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -154,3 +154,14 @@ def test_what_is_the_same_in_all_rows_goes_before_a_sentence_is_broken(
         "",
         "In all rows: DEVICE cpu-4.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("share", "said"),
+    [
+        (None, "-"), (0.0, "0.00 %"), (2e-5, "0.002 %"), (4.96e-5, "0.005 %"), (5e-5, "0.01 %"),
+        (0.5, "50.00 %"), (0.999999, "99.99 %"), (1.0, "100.00 %"),
+    ],
+)  # fmt: skip
+def test_a_share_that_is_not_zero_reads_as_more(share: float | None, said: str) -> None:
+    assert percent(share) == said
