@@ -40,6 +40,9 @@ RENAMED, RENAMED_GAIN = 0.7, 0.3
 """So good has a renaming to be, and so much better than what is there."""
 STEP_GAIN = 0.1
 """So much better has a step to be."""
+BEYOND_ALWAYS = 0.1
+"""And so much better than always the most frequent label, which a model may be worse than by chance
+alone."""
 ERROR = 1e-4
 """The chance that a step which does nothing seems to be one, all steps together."""
 SAME_SHARE, SAME_BEYOND = 0.95, 0.3
@@ -93,7 +96,10 @@ def suspicion(
         _renamed(answers, truth, outputs.shape[1], classes),
         key=lambda one: one.share,
     )
-    return found.words or _all_the_same(answers, truth, classes)
+    always = float(np.unique(truth, return_counts=True)[1].max() / len(truth))
+    if found.share >= always + BEYOND_ALWAYS:
+        return found.words
+    return _all_the_same(answers, truth, classes)
 
 
 # -- labels ----------------------------------------------------------------------------------------

@@ -62,6 +62,20 @@ def test_of_a_model_that_is_wrong_by_chance_nothing_is_said(right: float) -> Non
     assert suspicion(TOP1, scores, RIGHT, [ROWS], lambda rows: scores[: len(rows[0])]) == ""
 
 
+def test_what_is_no_better_than_always_one_label_is_not_said() -> None:
+    """A model that knows nothing may be worse than that, and then everything makes it better."""
+    draw = np.random.default_rng(0)
+    labels = np.where(draw.random(400) < 0.75, 1, 0)
+    answers = np.where(draw.random(400) < 0.9, 0, 1)  # the rarer label, to nearly all rows
+    scores = np.eye(2)[answers]
+    rows = draw.random((400, 1, 8, 8)).astype(np.float32)
+
+    def better(changed: Sequence[Tensor]) -> Tensor:
+        return np.tile(np.eye(2)[1], (len(changed[0]), 1))
+
+    assert suspicion(TOP1, scores, labels, [rows], better) == ""
+
+
 def test_labels_in_another_order_are_found() -> None:
     order = np.array([0, 2, 1, 3, 4, 5, 6, 9, 8, 7])
     told = said(ROWS, order[RIGHT], DIGITS, classes=[f"class {at}" for at in range(10)])
