@@ -1,9 +1,11 @@
 """Doubt: what is registered all the same, and told of.
 
 A version may be no better than guessing, mostly because labels are not in the order of the model's
-scores. Or it is less accurate than its task asks for where a query names no accuracy. Or that is
-nothing, and its cheapest variant, which then answers, is far less accurate than another one. Or no
-worker has the memory for any of its variants, or none is as quick as its task asks for by default.
+scores, or rows were prepared otherwise than those of its training
+(``profiler.evaluation.suspicions``). Or it is less accurate than its task asks for where a query
+names no accuracy. Or that is nothing, and its cheapest variant, which then answers, is far less
+accurate than another one. Or no worker has the memory for any of its variants, or none is as quick
+as its task asks for by default.
 """
 
 from collections.abc import Collection
@@ -22,12 +24,25 @@ FAR = 0.03
 """How much less accurate a variant is that nobody would take without being told."""
 
 
-def doubt(label: str, task: Task, variants: Collection[Variant], rows: LabelledRows) -> str:
-    """A sentence where none of the variants is better than always answering the same; else empty.
+def doubt(
+    label: str,
+    task: Task,
+    variants: Collection[Variant],
+    rows: LabelledRows,
+    suspicion: str = "",
+) -> str:
+    """A sentence where none of the variants is better than always answering the same, or the model
+    would be far better if it were used otherwise; else empty.
     Of texts, also where they are better by no more than chance: who reads them by the tokenizer of
-    another model guesses."""
+    another model guesses.
+
+    Args:
+        suspicion: a clause on what would make the model better.
+    """
     if task.bucket is not None:
         label = f"{label} of {task.name}"
+    if suspicion:
+        return f"{label}: {suspicion}"
     best = max((variant.accuracy for variant in variants), default=None)
     by, truth, along = parse_metric(task.metric), rows.truth, positions_axis(task)
     if best is None or truth is None or by.kind is MetricKind.TOP5:

@@ -88,6 +88,7 @@ def judge_again(
     meter = Meter(progress, total=len(groups))
     telling = Telling(meter, len(groups), unit="rows", over="judged")
     before, now, skipped = list[Variant](), list[Variant](), list[SkippedVariant]()
+    suspicions: dict[str, str] = {}
     with work_folder() as work:
         data = work / "rows.npz"
         rows.save(data)
@@ -107,12 +108,13 @@ def judge_again(
                     if isinstance(found, str):
                         skipped += (SkippedVariant(name=v.name, reason=found) for v in group)
                         continue
+                    suspicions.setdefault(group[0].model_version, found.suspicion)
                     before += group
                     now += (_with(variant, found) for variant in group)
     meter.finish("measure", "judged")
     labels = dict.fromkeys(variant.model_version for variant in now)
     versions = {label: [one for one in now if one.model_version == label] for label in labels}
-    said = (doubt(label, task, each, rows) for label, each in versions.items())
+    said = (doubt(label, task, each, rows, suspicions[label]) for label, each in versions.items())
     return Judged(
         before=tuple(before),
         now=tuple(now),

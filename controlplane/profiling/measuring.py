@@ -68,6 +68,8 @@ class Measuring:
         self._thoroughness = thoroughness
         self._history = history
         self._skipped: list[SkippedVariant] = []
+        self.suspicion = ""
+        """What would make the model itself better (``profiler.evaluation.suspicions``)."""
 
     def compare_with(self, reference: BuiltVariant) -> None:
         """Run the evaluation rows through the model itself, to compare others' answers with."""
@@ -131,6 +133,7 @@ class Measuring:
                     announce=self._judging.told,
                 )
                 variant = judged(variant, judgement, first=first)
+                self.suspicion = judgement.suspicion or self.suspicion
             self._time_largest(variant, built.path)
         except InvalidArtifact as error:
             self._failed(built, error)

@@ -292,6 +292,7 @@ class Workbench:
             along=positions_axis(self.task),
             keep=keep,
             reference=reference,
+            classes=self.task.labels,
             announce=announce,
         )
         self._note(variant)  # of a size of batches that it could not run, too

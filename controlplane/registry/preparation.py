@@ -144,7 +144,7 @@ class Preparation:
         """The version with what was built and measured; ``first`` are files to store before."""
         rows, sources = self.sources(task, copy, onnx)
         built, skipped = self._build(version, sources, copy.parent)
-        measured, not_measured = self._measure(built, task, rows, copy.parent, reference)
+        measured, not_measured, suspicion = self._measure(built, task, rows, copy.parent, reference)
         variants = {one.variant.name: one.variant for one in measured}
         registration = Registration(
             task=task,
@@ -159,7 +159,7 @@ class Preparation:
             registration=registration,
             artifacts=(*first, *dict.fromkeys(one.path for one in measured)),
             skipped=(*skipped, *not_measured),
-            doubt=doubt(version.label, task, variants.values(), rows),
+            doubt=doubt(version.label, task, variants.values(), rows, suspicion),
             reused=Reused(
                 built=tuple(one.variant.name for one in built if one.known), measured=tuple(known)
             ),
@@ -247,8 +247,9 @@ class Preparation:
         rows: LabelledRows,
         folder: Path,
         reference: BuiltVariant | None,
-    ) -> tuple[list[Measured], list[SkippedVariant]]:
-        """Profiles on every device kind; accuracy comes from the first that can run a variant."""
+    ) -> tuple[list[Measured], list[SkippedVariant], str]:
+        """Profiles on every device kind; accuracy comes from the first that can run a variant. And
+        what would make the model better, in a clause."""
         request = self._request
         thoroughness = request.measure
         if request.quick and thoroughness is Thoroughness.AUTO:
@@ -258,6 +259,7 @@ class Preparation:
         digest = "" if self._cache is None else rows.digest
         measured: list[Measured] = []
         skipped: dict[str, SkippedVariant] = {}
+        suspicion = ""
         for kind in self._kinds:
             fitting = [one for one in built if make_builder(one.kind).gpu == (kind.gpu is not None)]
             with Workbench(task, kind, data, self._limits, cache=self._cache, rows=digest) as bench:
@@ -274,8 +276,9 @@ class Preparation:
                     measuring.compare_with(reference)
                 found, failed = measuring.measure(fitting, [one.variant for one in measured])
             measured += found
+            suspicion = suspicion or measuring.suspicion
             skipped |= {one.name: one for one in failed}
-        return measured, list(skipped.values())
+        return measured, list(skipped.values()), suspicion
 
 
 def preparation_for(

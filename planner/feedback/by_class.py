@@ -22,8 +22,9 @@ With ``M`` its inverse, a martingale that begins at 1 for each class:
 So the shares of all classes together stay where the sum of the logarithms is below
 ``log(1 / alpha)``, for ``f1`` below twice that. The least and the largest mean there are found by
 one multiplier for all classes, because minus the logarithm of a likelihood is convex in a recall
-and in an F1. This is much narrower than a sequence for each class at a part of the error
-(docs/decisions/0045).
+and in an F1. Where classes are many or as frequent, this is much narrower than a sequence for each
+class at a part of the error; where one of few is rare, it is a little wider. So both are taken, at
+half the error each, and what either excludes is excluded (docs/decisions/0045).
 
 A class of which nothing was said may be anything from 0 to 1.
 """
@@ -91,8 +92,10 @@ def mean_bounds(metric: Metric, said: ByClass, classes: int, alpha: float) -> tu
         return 0.0, 1.0
     balanced = metric.kind is MetricKind.BALANCED
     measure, slope = (_itself, _slope) if balanced else (_f1, _f1_slope)
-    budget = -log(alpha) * (1.0 if balanced else 2.0)
-    evidence = float(sum(map(_log_evidence, right.tolist(), wrong.tolist())))
+    budget = -log(alpha / 2) * (1.0 if balanced else 2.0)
+    budget_alone = -log(alpha / (2 * classes))
+    evidences = np.array(list(map(_log_evidence, right.tolist(), wrong.tolist())))
+    evidence = float(evidences.sum())
     seen = right / (right + wrong)
 
     def at(multipliers: _Floats, end: float) -> _Floats:
@@ -113,12 +116,28 @@ def mean_bounds(metric: Metric, said: ByClass, classes: int, alpha: float) -> tu
         for _ in range(_ROUNDS):
             tried = np.linspace(low, high, _TRIED)
             shares = at(np.exp(tried), end)
-            excluded = evidence - _log_likelihood(shares, right, wrong) > budget
+            excluded = evidence - _log_likelihood(shares, right, wrong).sum(axis=0) > budget
             first = max(1, int(excluded.argmax())) if excluded.any() else _TRIED - 1
             low, high = tried[first - 1], tried[first]
-        return float(measure(shares[:, first]).sum() + end * unsaid) / classes
+        return mean(shares[:, first], end)
 
-    return max(0.0, edge(0.0)), min(1.0, edge(1.0))
+    def edge_alone(end: float) -> float:
+        """The same by a sequence for each class."""
+        inside, outside = seen, np.full_like(seen, end)
+        for _ in range(2 * _HALVINGS):
+            middle = (inside + outside) / 2
+            likelihoods = _log_likelihood(middle[:, None], right, wrong)[:, 0]
+            excluded = evidences - likelihoods > budget_alone
+            outside = np.where(excluded, middle, outside)
+            inside = np.where(excluded, inside, middle)
+        return mean(outside, end)
+
+    def mean(shares: _Floats, end: float) -> float:
+        """Over all classes; of those of which nothing was said, the end."""
+        return float(measure(shares).sum() + end * unsaid) / classes
+
+    low, high = (edge(0.0), edge_alone(0.0)), (edge(1.0), edge_alone(1.0))
+    return max(0.0, *low), min(1.0, *high)
 
 
 def _counted(metric: Metric, said: ByClass) -> tuple[_Floats, _Floats]:
@@ -152,11 +171,11 @@ def _f1_slope(jaccard: _Floats, right: _Floats, wrong: _Floats) -> _Floats:
 
 
 def _log_likelihood(shares: _Floats, right: _Floats, wrong: _Floats) -> _Floats:
-    """Of all classes together; ``shares`` are ``(classes, several)``."""
+    """Of each class; ``shares`` are ``(classes, several)``, and so is what is returned."""
     with np.errstate(divide="ignore", invalid="ignore"):
         each = np.where(right[:, None] > 0, right[:, None] * np.log(shares), 0.0)
         each += np.where(wrong[:, None] > 0, wrong[:, None] * np.log1p(-shares), 0.0)
-    return np.asarray(each.sum(axis=0))
+    return np.asarray(each)
 
 
 def _log_evidence(right: float, wrong: float) -> float:

@@ -42,6 +42,9 @@ class Judgement:
     counts as the same depends on the metric: ``variants.metrics.scoring.agreement``."""
     note: str = ""
     """A clause for people, where the accuracy alone would mislead."""
+    suspicion: str = ""
+    """Another one on the model itself, where it would be far better if it were used otherwise
+    (``profiler.evaluation.suspicions``)."""
 
 
 def wilson(right: int, rows: int) -> tuple[float, float]:

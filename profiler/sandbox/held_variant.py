@@ -1,16 +1,20 @@
 """The variant that a child holds, to be measured and judged."""
 
 import time
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
 from math import inf
 from typing import Any
 
 import numpy as np
 
 from profiler.evaluation.accuracy import answers, check_alone, judge
+from profiler.evaluation.suspicions import suspicion
 from profiler.sandbox.calls import Announce, Arguments, load_spec
 from profiler.sandbox.measure import Trial, pin
+from variants.errors import ModellessError
+from variants.metrics.metric import parse_metric
 from workers.runtimes.protocol import Tensor
 
 TELL_EVERY_S = 0.5
@@ -57,7 +61,7 @@ class HeldVariant:
 
     def judge(self, arguments: Arguments, announce: Announce) -> dict[str, Any]:
         """``truth`` (an array of the data), ``metric``, ``along``, ``reference`` and ``keep`` (npy
-        files).
+        files), and names of ``classes``.
 
         The first output is compared with the reference's, and kept, where files are named.
         """
@@ -74,7 +78,23 @@ class HeldVariant:
             check_alone(self._trial.runtime, self._rows, self._names, size)
         else:
             reference = np.load(arguments["reference"], allow_pickle=False)
-        return asdict(judge(scores, truth, arguments["metric"], reference, arguments["along"]))
+        metric, along = arguments["metric"], arguments["along"]
+        found = judge(scores, truth, metric, reference, along)
+        if reference is None and along is None:
+            said = self._suspicion(arguments, scores, truth)
+            found = replace(found, suspicion=said)
+        return asdict(found)
+
+    def _suspicion(self, arguments: Arguments, scores: Tensor, truth: Tensor) -> str:
+        """What would make the model better; nothing where trying that fails."""
+
+        def answer(rows: Sequence[Tensor]) -> Tensor:
+            return answers(self._trial.runtime, rows, batch_size=arguments["batch_size"])
+
+        with suppress(ModellessError, MemoryError, ImportError, OSError):
+            metric = parse_metric(arguments["metric"])
+            return suspicion(metric, scores, truth, self._rows, answer, arguments["classes"])
+        return ""
 
 
 def seldom(announce: Announce, total: int) -> Callable[[int], None]:

@@ -223,6 +223,7 @@ class Probe:
         along: int | None = None,
         reference: Path | None = None,
         keep: Path | None = None,
+        classes: Sequence[str] = (),
         batch_size: int = BATCH,
         announce: Announce = ignored,
     ) -> Judgement:
@@ -239,6 +240,7 @@ class Probe:
                 one.
             reference: the first output that another probe has kept, of the same rows.
             keep: a ``.npy`` file to write the first output to.
+            classes: what they are called in sentences.
             announce: called with the rows that are answered, and with how many there are.
 
         Raises:
@@ -250,6 +252,7 @@ class Probe:
             "along": along,
             "reference": str(reference or ""),
             "keep": str(keep or ""),
+            "classes": list(classes),
         }
         answered = left = 0
 

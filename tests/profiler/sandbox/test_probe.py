@@ -77,6 +77,22 @@ def test_a_model_is_loaded_run_and_judged(tmp_path: Path, data: Path) -> None:
     assert figures.host_memory_mib is None  # on a CPU there is only the one
 
 
+def test_what_would_make_the_model_itself_better_is_said(tmp_path: Path, data: Path) -> None:
+    """Its labels are in another order than its scores; of what is compared with it nothing is
+    said."""
+    rows = np.tile(np.eye(4, dtype=np.float32)[:3], (20, 1))
+    np.savez(data, pixels=rows, labels=np.array([1, 2, 0] * 20))
+    scores = tmp_path / "scores.npy"
+    with probe(spec(tmp_path / "e", "echo"), data) as one:
+        found = one.judge(keep=scores, classes=("a", "b", "c"))
+        compared = one.judge(reference=scores, classes=("a", "b", "c"))
+    assert (found.accuracy, compared.suspicion) == (0.0, "")
+    assert found.suspicion.startswith(
+        "it would be right in 100.00 % of the rows, not in 0.00 %, if its classes had another"
+        " order: 'a' is answered 'c', 'b' is answered 'a', 'c' is answered 'b';"
+    )
+
+
 def test_an_echo_costs_what_it_is_told(tmp_path: Path, data: Path) -> None:
     echo = spec(tmp_path / "e", "echo", latency_ms="1", latency_ms_per_row="1", load_s="0.02")
     with probe(echo, data) as one:

@@ -51,12 +51,11 @@ def _at_root(read: Callable[[], Any]) -> Any:
     found: list[Any] = []
 
     def go() -> None:
-        if ctypes.CDLL(None).unshare(CLONE_FS):
-            return
-        os.chdir("/")
         try:
-            found.append(read())
-        except Exception:  # the binding raises RuntimeError, for anything
+            if ctypes.CDLL(None).unshare(CLONE_FS) == 0:
+                os.chdir("/")
+                found.append(read())
+        except Exception:  # a C library without it; and the binding raises RuntimeError for all
             return
 
     thread = Thread(target=go, name="openvino-read")
