@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from controlplane.views.service_status import Outcomes, ServiceLevel, service_status
+from controlplane.views.service_status import Outcomes, ServiceLevel, missing, service_status
 from variants.errors import Alternative
 from variants.types import Event, TickRecord
 
@@ -126,6 +126,9 @@ class RecentSloCounts(SloCounts):
         description="How many were refused, by error code; `BLOCKED` are those that were told "
         "`INVALID_INPUT` because a worker had ended while it ran the same.",
     )
+    slo_missed: bool | None = Field(
+        None, description="Whether the `standing` names the task for those that missed their SLO."
+    )
 
 
 class SloRow(SloCounts):
@@ -186,6 +189,10 @@ class SloReport(Schema):
             before=before,
         )
         found.standing = ServiceStatusSchema.model_validate(status)
+        short = {task for task, _ in missing(found.outcomes_lately(), before)}
+        for row in found.tasks:
+            if row.lately is not None:
+                row.lately.slo_missed = row.task in short
         return found
 
     def outcomes_lately(self) -> dict[str, Outcomes]:

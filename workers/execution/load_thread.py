@@ -23,6 +23,7 @@ from variants.artifacts.integrity import Seen
 from variants.errors import Internal, RuntimeFailed
 from workers.execution.artifacts import Artifacts, Read, SeenArtifacts
 from workers.execution.replicas import Replica
+from workers.finite import all_finite
 from workers.process.ordered_thread import OrderedThread
 from workers.process.quarantine import CrashLedger
 from workers.runtimes.gpu_thread import LOADING
@@ -171,7 +172,7 @@ class LoadThread:
                 with self.artifacts.held(spec, file), LOADING:
                     runtime.load()
                     opened = True
-                    run_once(runtime, spec)
+                    replica.sound_zeros = run_once(runtime, spec)
             except Exception:  # an open runtime would keep memory that is not counted
                 if opened:
                     close(runtime)
@@ -215,15 +216,18 @@ def close(runtime: Runtime) -> None:
         runtime.close()
 
 
-def run_once(runtime: Runtime, spec: LoadSpec) -> None:
-    """Run one row of zeros and compare what comes with the task's outputs.
+def run_once(runtime: Runtime, spec: LoadSpec) -> bool:
+    """Run one row of zeros and compare what comes with the task's outputs; whether all of it is
+    finite.
 
     Raises:
         RuntimeFailed: number, type or shape of the outputs differ.
     """
     row = [np.zeros((1, *t.shape), dtype=t.dtype) for t in spec.inputs]
-    has = [(str(t.dtype), t.shape) for t in runtime.run(row)]
+    outputs = runtime.run(row)
+    has = [(str(t.dtype), t.shape) for t in outputs]
     wants = [(t.dtype, (1, *t.shape)) for t in spec.outputs]
     if has != wants:
         name = f"{spec.task}/{spec.variant}"
         raise RuntimeFailed(f"{name} gives {in_words(has)}, the task has {in_words(wants)}")
+    return all(tensor.dtype.kind != "f" or all_finite(tensor) for tensor in outputs)

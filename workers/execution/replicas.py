@@ -104,6 +104,7 @@ class Replica:
         "runtime",
         "signatures",
         "sound",
+        "sound_zeros",
         "spec",
         "started_s",
         "state",
@@ -162,6 +163,8 @@ class Replica:
         self.sound: list[Tensor] = []
         """Inputs of one row that it has answered with finite numbers. The thread that runs batches
         keeps them."""
+        self.sound_zeros = False
+        """It gave finite numbers for a row of zeros when it was loaded."""
         self.started_s = self.last_used_s = self.loaded_s = now_s
         self.relaxed_ms = now_s * 1000
         """When the model last learned or forgot."""

@@ -86,7 +86,7 @@ def _runs_others(replica: Replica, rows: int) -> bool:
     runtime = replica.runtime
     if runtime is None:
         return False
-    row = replica.sound or [np.zeros((1, *one.shape), one.dtype) for one in replica.spec.inputs]
+    row = replica.sound or _zeros(replica)
     try:
         outputs = runtime.run([np.repeat(tensor, rows, axis=0) for tensor in row])
     except Exception:  # as below, a back end may raise anything
@@ -175,17 +175,24 @@ def _keep_sound_row(replica: Replica, job: Job) -> None:
 
 
 def _is_broken(replica: Replica) -> bool:
-    """Whether it gives no finite numbers for what it had answered before either.
+    """Whether it gives no finite numbers for what it had answered before either: a query's row, or
+    where none was answered the zeros that it was asked when it was loaded.
 
     That it gives none for what came now may be the fault of what came.
     """
-    if not replica.sound or replica.runtime is None:
+    row = replica.sound or (_zeros(replica) if replica.sound_zeros else [])
+    if not row or replica.runtime is None:
         return False
     try:
-        return _broken_rows(replica.runtime.run(replica.sound)) is not None
+        return _broken_rows(replica.runtime.run(row)) is not None
     except Exception:  # as above, a back end may raise anything
         log.exception("%s raised", replica.name)
         return True
+
+
+def _zeros(replica: Replica) -> list[Tensor]:
+    """One row of zeros."""
+    return [np.zeros((1, *one.shape), one.dtype) for one in replica.spec.inputs]
 
 
 def _broken_rows(outputs: list[Tensor]) -> NDArray[np.bool_] | None:

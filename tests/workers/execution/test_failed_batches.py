@@ -71,13 +71,16 @@ async def test_inputs_without_a_finite_answer_say_nothing_against_the_variant(
         assert host.status().replicas[0].state is ReplicaState.READY
 
 
+@pytest.mark.parametrize("asked_before", [True, False])
 async def test_a_variant_that_gives_nan_for_what_it_had_answered_goes_into_quarantine(
-    worker: WorkerConfig,
+    worker: WorkerConfig, asked_before: bool
 ) -> None:
+    """Where nobody has asked it, what it was asked when it was loaded."""
     spec = echo_spec()
     async with running(worker) as (host, connection):
         await connection.load(spec, CONTROL_S)
-        assert (await ask(connection, spec, row(1))).code is ReplyCode.OK
+        if asked_before:
+            assert (await ask(connection, spec, row(1))).code is ReplyCode.OK
         assert host._executor is not None
         (loaded,) = host._executor.replicas.values()
         assert loaded.runtime is not None

@@ -4,7 +4,7 @@
 // The chosen task; before its reader chose any the one whose queries miss their SLO most, else the
 // one that is asked most. That one stays too, once it was asked.
 const missing = one =>
-  one && one.share_met != null && one.share_met < SHORT_OF
+  one && (one.slo_missed ?? (one.share_met != null && one.share_met < SHORT_OF))
     ? one.late + one.refused - (one.infeasible || 0)
     : 0;
 function shownTask(tasks, rows) {

@@ -271,11 +271,13 @@ async def test_what_hovers_at_a_threshold_stands_as_the_control_loop_has_it(
 
     async def levels() -> list[str]:
         plan, slo = await get(api, "/v1/plan"), await get(api, "/v1/slo")
-        return [plan["cores"]["level"], slo["standing"]["level"]]
+        [row] = slo["tasks"]
+        missed = "digits is marked" if row["lately"]["slo_missed"] else ""
+        return [plan["cores"]["level"], slo["standing"]["level"], missed]
 
-    assert await levels() == ["cores_there", "met"]
+    assert await levels() == ["cores_there", "met", ""]
     live.told = {"cores_short": ["h1"], "slo_missed": ["digits"]}
-    assert await levels() == ["cores_short", "missed"]
+    assert await levels() == ["cores_short", "missed", "digits is marked"]
 
 
 async def test_the_last_hour_of_a_task(api: httpx.AsyncClient, live: DictLive) -> None:
