@@ -27,7 +27,7 @@ FARTHEST = 1.5
 """Most that one batch's logarithm counts away from the mean: a stall is not remembered for long."""
 SHIFTED = 4
 """So many batches in a row on one side, beyond two deviations each: it is another time now, and
-what was seen before is forgotten."""
+what was seen before is forgotten, but for how far all of them were: one may be a stall besides."""
 FIRST_SPREAD, LEAST_SPREAD, MOST_SPREAD = 0.1, 0.02, 1.0
 """Of a logarithm, as a standard deviation: the least before a batch has run, because queries come
 in another rhythm than a profile's batches, the least (clocks and caches make 2 %) and the most."""
@@ -94,8 +94,8 @@ class _Cell:
     """Of one context and size: mean and variance of the logarithm of taken over profiled time."""
 
     __slots__ = (
-        "alone", "compared", "gap", "mean", "row", "seen", "told", "uncompared", "variance",
-        "weight",
+        "alone", "compared", "gap", "least", "mean", "row", "seen", "told", "uncompared",
+        "variance", "weight",
     )  # fmt: skip
 
     def __init__(self, mean: float, variance: float) -> None:
@@ -104,6 +104,8 @@ class _Cell:
         self.weight = PRIOR
         self.row = 0
         """How many values in a row were far above the mean; negative: below."""
+        self.least = 0.0
+        """The nearest to the mean of them, of what they are beyond it."""
         self.seen = 0
         self.told = mean
         """The mean that the last table was made with."""
@@ -190,14 +192,16 @@ class LiveModel:
         spread = self._spread
         far = 2.0 * sqrt(cell.variance if cell.variance < spread else spread)
         if gap > far:
+            cell.least = gap if cell.row <= 0 or gap < cell.least else cell.least
             cell.row = max(cell.row, 0) + 1
         elif gap < -far:
+            cell.least = gap if cell.row >= 0 or gap > cell.least else cell.least
             cell.row = min(cell.row, 0) - 1
         else:
             cell.row = 0
         cell.seen += 1
         if abs(cell.row) >= SHIFTED:
-            cell.mean += gap
+            cell.mean += cell.least
             cell.variance = min(cell.variance, self._spread)
             cell.weight, cell.row = PRIOR, 0
         else:

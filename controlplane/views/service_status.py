@@ -271,13 +271,22 @@ def outcomes_in_words(one: Outcomes, within: str) -> str:
     return f"{share} {within} missed {its} SLO: {', '.join(causes)}"
 
 
+def many_gave_up(gave_up: int, requests: int) -> bool:
+    """Whether so many clients did not wait for their answers that it is to be said.
+
+    Args:
+        requests: queries whose clients did.
+    """
+    return gave_up >= FEW and gave_up > MAY_GIVE_UP * (requests + gave_up)
+
+
 def _given_up(lately: Mapping[str, Outcomes]) -> list[str]:
     """Of the tasks whose clients do not wait as long as they say: ``digits: the clients of 30 of
     100 queries gave up, after 210 ms in the mean of the 1,000 ms that they had asked for.``"""
     found = [
         (one.gave_up / (one.requests + one.gave_up), task, one)
         for task, one in lately.items()
-        if one.gave_up >= FEW and one.gave_up > MAY_GIVE_UP * (one.requests + one.gave_up)
+        if many_gave_up(one.gave_up, one.requests)
     ]
     found.sort(key=lambda each: (-each[0], each[1]))
     said = []

@@ -86,6 +86,19 @@ def test_another_time_is_believed_within_a_dozen_batches() -> None:
     assert made.mean_ms(1, AGAIN) == pytest.approx(10.0, rel=0.2)
 
 
+def test_a_stall_at_the_end_of_a_change_is_not_believed() -> None:
+    """Four in a row are another time. One of them may be a stall besides, which none of the next
+    takes: all queries of a deadline below were refused until that was forgotten, in seconds."""
+    made = taught(10.0)
+    for ms in (15.0, 16.0, 15.0, 70.0):
+        made.learn(1, AGAIN, ms)
+    assert made.mean_ms(1, AGAIN) == pytest.approx(15.0, rel=0.1)
+    quicker = taught(10.0)
+    for ms in (6.0, 5.0, 6.0, 0.5):
+        quicker.learn(1, AGAIN, ms)
+    assert quicker.mean_ms(1, AGAIN) == pytest.approx(6.0, rel=0.1)
+
+
 def test_contexts_are_told_apart() -> None:
     made = model()
     for _ in range(100):

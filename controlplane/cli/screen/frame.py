@@ -9,6 +9,7 @@ from typing import Any
 from controlplane.cli.render import clock, clock_cell, ms, percent, printable
 from controlplane.cli.render.event_lines import event_lines
 from controlplane.cli.screen.readings import Rates, Reading, variant_of
+from controlplane.views.service_status import many_gave_up
 
 Row = Mapping[str, Any]
 
@@ -122,8 +123,19 @@ def _tasks(reading: Reading, rates: Rates) -> Iterator[list[str]]:
             percent(row.get("share_met")),
             f"{row.get('late', 0):,}",
             f"{row.get('refused', 0):,}",
-            ", ".join(f"{code} {count:,}" for code, count in refusals),
+            ", ".join([*(f"{code} {count:,}" for code, count in refusals), *_gave_up(row)]),
         ]
+
+
+def _gave_up(row: Row) -> list[str]:
+    """What is to be said of clients that do not wait for their answers, where these are many."""
+    if not many_gave_up(row.get("gave_up", 0), row.get("requests", 0)):
+        return []
+    after_ms, slo_ms = row.get("gave_up_after_ms"), row.get("gave_up_slo_ms")
+    when = ""
+    if after_ms is not None and slo_ms is not None:
+        when = f" after {after_ms:,.0f} of {slo_ms:,.0f} ms"
+    return [f"{percent(row['share_gave_up'])} of clients gave up{when}"]
 
 
 def _kinds(reading: Reading) -> Iterator[list[str]]:

@@ -93,6 +93,8 @@ class ClientConnection(HttpToolsProtocol):
         self.rest_due: asyncio.Handle | None = None
         self.running: RequestResponseCycle | None = None
         """The ordinary request that was begun last; others may wait behind it."""
+        self.ended = False
+        """The last answer is written."""
         self.half_closed = False
         """Its client sends nothing more."""
         self.looking = False
@@ -307,9 +309,14 @@ class ClientConnection(HttpToolsProtocol):
 
     def _end(self) -> None:
         """Close, later where the client may still be sending: it has to read what was answered."""
+        self.ended = True
         if (self.deaf or self.skipping) and self.transport.can_write_eof():
             self.deaf = True
-            self.transport.write_eof()
+            try:
+                self.transport.write_eof()
+            except OSError:  # it has just been reset
+                self.transport.abort()
+                return
             self.loop.call_later(LINGER_S, self.transport.close)
         else:
             self.transport.close()
@@ -344,10 +351,14 @@ class ClientConnection(HttpToolsProtocol):
 
     def _is_due(self) -> bool:
         """Whether an answer is due to a request that has come in full."""
+        if self.ended:
+            return False
         cycle = self.cycle
         if self.pipeline or self.rest or (self.exchange is not None and not self.reading):
             return True
-        return cycle is not None and not cycle.response_complete and self.receiving is None
+        if cycle is None or cycle.disconnected or self.receiving is not None:
+            return False
+        return not cycle.response_complete
 
     def _poll(self, events: int) -> bool:
         """Whether the kernel tells one of these events, an error, or that both sides are closed."""

@@ -447,6 +447,7 @@ class Front(ClientConnection):
         The application learns that the client is gone, and its answer goes nowhere.
         """
         cycle.disconnected = True
+        cycle.waiting_for_100_continue = False  # nobody asks for the rest of its body any more
         cycle.message_event.set()
         fields = dict(cycle.scope["headers"])
         self.exchange = Exchange(self, b"", fields, self.began_ms)

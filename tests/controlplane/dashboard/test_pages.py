@@ -151,6 +151,15 @@ def test_what_is_asked_lately_is_told_apart_from_all_since_the_start(page: Page)
     )
 
 
+def test_clients_that_do_not_wait_are_told_beside_their_task(page: Page) -> None:
+    told = {"met": 30, "missed": 0, "gave_up_ms": 2_000.0, "gave_up_of_ms": 10_000.0}
+    for gone, shown in ((10, True), (1, False)):
+        counted = {"digits": {**told, "errors": {"CLIENT_GONE": gone}}}
+        lately = {"seconds": 10.0, "tasks": counted}
+        page.live.slo = slo_report([{"tasks": counted, "lately": lately}])
+        assert ("25.00 % of clients gave up" in page.shown()["queries"]) is shown
+
+
 def test_what_is_asked_by_one_name_is_counted_by_it(page: Page) -> None:
     (spec,) = DIGITS.inputs
     for length in (4, 8):

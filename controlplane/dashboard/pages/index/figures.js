@@ -1,6 +1,8 @@
 "use strict";
 // How figures, times and counts are written: as the command line has them. Pure functions.
 
+const FEW_GAVE_UP = 10; // fewer clients that go before their answers say nothing, ...
+const MAY_GIVE_UP = 0.05; // ... nor does a smaller share of them
 const SHORT_OF = 0.99; // a share of SLOs met below this stands out
 const fixed = (value, digits) =>
   value == null

@@ -76,6 +76,18 @@ function together(rows) {
   };
 }
 
+// Whether so many clients did not wait for their answers that it is to be seen, and when they went.
+const manyGaveUp = one =>
+  (one?.gave_up || 0) >= FEW_GAVE_UP &&
+  one.gave_up > MAY_GIVE_UP * (one.requests + one.gave_up);
+const gaveUpWhen = one =>
+  count(one.gave_up) +
+  " did not wait for the answer" +
+  (one.gave_up_after_ms == null || one.gave_up_slo_ms == null
+    ? ""
+    : ", but " + count(one.gave_up_after_ms) + " ms in the mean of the " +
+      count(one.gave_up_slo_ms) + " ms that they named");
+
 // Every task with what became of its queries; a click chooses whose variants the page shows.
 let tasksGrid = null;
 function showQueries(tasks, { tasks: rows, lately_s: seconds, window_s: window }) {
@@ -163,6 +175,13 @@ function showQueries(tasks, { tasks: rows, lately_s: seconds, window_s: window }
                 "default accuracy out of reach",
               )
             : null,
+        manyGaveUp(now)
+          ? el(
+              "span",
+              { class: "tag canary", title: gaveUpWhen(now) },
+              percent(now.share_gave_up) + " of clients gave up",
+            )
+          : null,
       ),
       cell(count(one.task.variants)),
       cell(now ? rate(now.requests / seconds) : "–"),

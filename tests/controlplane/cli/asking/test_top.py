@@ -82,6 +82,19 @@ def words(lines: list[str], first: str) -> list[str]:
     return next(line.split() for line in lines if line.startswith(first))
 
 
+@pytest.mark.parametrize(("gone", "told"), [(40, True), (5, False)])
+def test_clients_that_do_not_wait_are_told_where_they_are_many(gone: int, told: bool) -> None:
+    now = reading()
+    assert now.slo is not None
+    now.slo["tasks"][0]["lately"] |= {
+        "gave_up": gone, "share_gave_up": gone / (120 + gone), "gave_up_after_ms": 210.0,
+        "gave_up_slo_ms": 1_000.0,
+    }  # fmt: skip
+    shown = " ".join(frame(now, Rates(), NOW, 160, 40))
+    assert ("COLD 1, 25.00 % of clients gave up after 210 of 1,000 ms" in shown) is told
+    assert ("gave up" in shown) is told
+
+
 def test_a_frame_shows_standing_tasks_kinds_variants_and_events() -> None:
     rates = Rates()
     rates.add(reading())

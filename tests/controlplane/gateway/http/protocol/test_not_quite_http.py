@@ -176,3 +176,19 @@ async def test_close_is_honoured(served: Served) -> None:
 
 async def test_a_query_string_changes_nothing(served: Served) -> None:
     assert (await served.ask(query(1), path="/v1/query?trace=1")).status == 200
+
+
+async def test_a_body_that_breaks_off_before_it_was_asked_for_ends_without_an_error_here(
+    served: Served, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The application was told that its client has gone, and asked for the rest of the body."""
+    for _ in range(20):
+        head = b"POST /v1/query HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
+        client = await served.client()
+        client.send(head + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n")
+        answer = await client.answer()
+        if answer.status == 100:
+            answer = await client.answer()
+        assert answer.error[:2] == (400, "INVALID_INPUT")
+        client.close()
+    assert [one.message for one in caplog.records if one.levelname == "ERROR"] == []
