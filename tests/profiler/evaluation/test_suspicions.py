@@ -182,3 +182,12 @@ def test_targets_on_another_scale_are_found(metric: str) -> None:
     assert told(noise) == ""
     assert told(100 * answers + 40 + 5 * noise).startswith("99.76 times")
     assert "are the targets on the scale" in told(100 * answers + 40 + 5 * noise)
+
+
+def test_of_numbers_of_tokens_nobody_is_asked_for_their_scale() -> None:
+    labels = np.arange(200) % 4
+    outputs = np.tile(np.array([0.0, 0.0, 1.0, 0.0], np.float32), (200, 1))
+    tokens = np.ones((200, 8), np.int64)
+    assert suspicion(TOP1, outputs, labels, [tokens], lambda _: outputs) == ""
+    told = suspicion(TOP1, outputs, labels, [tokens.astype(np.float32)], lambda _: outputs)
+    assert told.startswith("it answers 2 to 100")
