@@ -11,6 +11,7 @@ from controlplane.access.client_keys import ClientKey, Role, digest_of
 from controlplane.gateway.gateway import Gateway
 from controlplane.gateway.http.access import Access, KnownClients
 from controlplane.gateway.http.guarded import Guarded
+from controlplane.gateway.http.taken_up import TakenUp
 from controlplane.settings import load_settings
 from tests.controlplane.builders import digits_catalog
 from variants.artifacts.store import FileArtifactStore
@@ -73,7 +74,7 @@ def door(tmp_path: Path) -> Guarded:
 @pytest.fixture
 def routes(door: Guarded) -> Routes:
     """Those of the document."""
-    paths = cast(FastAPI, door.app).openapi()["paths"]
+    paths = cast(FastAPI, cast(TakenUp, door.app).app).openapi()["paths"]
     return {(method, path) for path, of in paths.items() for method in of}
 
 
