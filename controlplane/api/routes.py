@@ -71,6 +71,8 @@ TAGS = [
 ]
 
 
+MOST_LOOKS = 10
+"""So often a change that others have overtaken is decided anew."""
 LOCATION = {"Location": {"description": "The operation.", "schema": {"type": "string"}}}
 """Headers of an answer that begins an operation."""
 
@@ -285,7 +287,7 @@ def _stage_routes(context: ApiContext) -> APIRouter:
     async def set_stage(
         task: TaskPath, model: ModelPath, version: Annotated[int, Path(ge=1)], change: StageChange
     ) -> StageSchema:
-        while True:
+        for _ in range(MOST_LOOKS):
             snapshot = await context.snapshot()
             found = _versions(snapshot, task, model, version)
             if change.stage is not Stage.LIVE and not change.allow_gap:
@@ -302,6 +304,8 @@ def _stage_routes(context: ApiContext) -> APIRouter:
             ):  # fmt: skip
                 await asyncio.to_thread(_tell, context.catalog, moving, change.stage, back)
                 break
+        else:
+            raise Conflict("the catalog is being changed all the time; ask again")
         return _staged(task, found[0], change.stage, back)
 
     @routes.post(

@@ -249,17 +249,29 @@ async def test_versions_change_places_in_all_buckets_or_in_none(
     assert stages(texts, 2) == [Stage.LIVE, Stage.RETIRED]
 
 
-async def test_only_a_version_that_is_there_still_moves_in_all_buckets_or_in_none(
+async def test_a_version_that_has_left_a_bucket_since_it_was_read_moves_in_the_others(
     api: httpx.AsyncClient, texts: MemoryCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen, old = texts.snapshot, texts.snapshot()
     texts.set_stage([TaskName("texts.8")], ModelName("mlp"), 1, Stage.RETIRED)
     texts.remove_version([TaskName("texts.8")], ModelName("mlp"), 1)
-    monkeypatch.setattr(texts, "snapshot", lambda: old)  # removed since it was read
+    read = iter([old])  # removed since it was read
+    monkeypatch.setattr(texts, "snapshot", lambda: next(read, None) or seen())
     reply = await api.post("/v1/models/texts/mlp/versions/1/stage", json={"stage": "retired"})
-    assert (reply.status_code, reply.json()["code"]) == (404, "NOT_FOUND")
+    assert reply.status_code == 200, reply.json()
     found = {(v.task, v.version): v.stage for v in seen().versions}
-    assert found[TaskName("texts.4"), 1] is Stage.LIVE
+    assert found[TaskName("texts.4"), 1] is Stage.RETIRED
+    assert (TaskName("texts.8"), 1) not in found
+
+
+async def test_who_is_always_overtaken_is_told_to_ask_again(
+    api: httpx.AsyncClient, texts: MemoryCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = texts.snapshot()
+    texts.set_stage([TaskName("texts.8")], ModelName("mlp"), 1, Stage.RETIRED)
+    monkeypatch.setattr(texts, "snapshot", lambda: old)
+    reply = await api.post("/v1/models/texts/mlp/versions/1/stage", json={"stage": "retired"})
+    assert (reply.status_code, reply.json()["code"]) == (409, "CONFLICT")
 
 
 async def test_what_is_rolled_back_is_not_asked_again_for_an_event_that_is_lost(
