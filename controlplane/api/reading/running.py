@@ -46,6 +46,8 @@ class Ticks(Schema):
 
 
 Limit = Annotated[int, Query(ge=1, le=1_000, description="At most so many, newest first.")]
+OneTask = Annotated[str | None, Query(max_length=128, description="Of this one only, else of all.")]
+Back = Annotated[float, Query(ge=10, le=LONGEST_S, description="How far back to go.")]
 
 
 def running_routes(context: ApiContext) -> APIRouter:
@@ -124,28 +126,14 @@ def _add_outcomes(routes: APIRouter, context: ApiContext) -> None:
         return SloReport.of(await context.live.slo_report(), cores_short=short, before=before)
 
     @routes.get("/demand", summary="What was asked over the last hour, by SLO class")
-    async def demand(
-        task: Annotated[
-            str | None, Query(max_length=128, description="Of this one only, else of all.")
-        ] = None,
-        seconds: Annotated[
-            float, Query(ge=10, le=LONGEST_S, description="How far back to go.")
-        ] = LONGEST_S,
-    ) -> AskedHistory:
+    async def demand(task: OneTask = None, seconds: Back = LONGEST_S) -> AskedHistory:
         found = asked(await context.live.history(), time(), seconds, task)
         if task is not None and not found["classes"]:
             find_task(await context.snapshot(), task)
         return AskedHistory.model_validate(found)
 
     @routes.get("/history", name="history", summary="How queries ended over the last hour")
-    async def past(
-        task: Annotated[
-            str | None, Query(max_length=128, description="Of this one only, else of all.")
-        ] = None,
-        seconds: Annotated[
-            float, Query(ge=10, le=LONGEST_S, description="How far back to go.")
-        ] = LONGEST_S,
-    ) -> History:
+    async def past(task: OneTask = None, seconds: Back = LONGEST_S) -> History:
         samples = await context.live.history()
         if task is not None and all(task not in one["tasks"] for one in samples):
             # Of one that is removed the samples of the last hour are shown.
