@@ -21,7 +21,7 @@ from workers.runtimes.registry import RUNTIMES, make_runtime
 
 pytestmark = pytest.mark.slow
 
-GROWTH_MIB = 0.5
+GROWTH_MIB = 1.0
 """Allowed over 12 rounds, which would leave 2 MiB if weights alone were leaked."""
 GROWING = {
     "onnx": ["onnx-fp32", "onnx-fp16", "onnx-int8"],
