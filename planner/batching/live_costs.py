@@ -14,14 +14,11 @@ deviation too much for one or four, and never too little.
 refuse many that would have been in time, only because they are close, although hardly any of the
 others can be late. So the number z of deviations follows what comes of all: it rises with each late
 query and falls a little with each that is in time, such that both are in balance at half of the
-share (the same rule as in ``planner.live_model``). A query counts as late for that if some sureness
-would have kept the time for it by which it is late, and not after a batch that took twice as long
-as any other. It begins, and stays, at what would leave each query the share as its own risk: who
-asks for more refuses without end for what no queue can help, such as a machine that stands still
-now and then. It ends at 0, where the mean decides.
+share (the same rule as in ``planner.live_model``). It begins, and stays, at what would leave each
+query the share as its own risk: who asks for more refuses without end for what no queue can help,
+such as a machine that stands still now and then. It ends at 0, where the mean decides.
 """
 
-from collections.abc import Sequence
 from math import sqrt
 from statistics import NormalDist
 
@@ -42,8 +39,6 @@ from planner.rhythms.bounded import bounded
 STEP, MOST_COUNTED = 0.5, 4
 """What a late query adds to the number of deviations, and the queries that a batch counts for at
 most: those of a batch are late together."""
-IN_A_ROW = 8
-"""For the deviations of so many batches, one after the other, time is kept at most."""
 IDLE_MS = 1.0
 """A batch that begins so long after the last one ended comes after idling."""
 MOST_BETWEEN = 5.0
@@ -72,7 +67,7 @@ class LiveCosts:
 
     def ran(
         self, queue: VariantQueue, model: LiveModel, rows: int, began_ms: float, took_ms: float,
-        *, kept_waiting: bool = False, queries: int = 0, late_ms: Sequence[float] = (),
+        *, kept_waiting: bool = False, queries: int = 0, late: int = 0,
     ) -> bool:  # fmt: skip
         """Learn from a batch that ran cleanly.
 
@@ -87,7 +82,7 @@ class LiveCosts:
             took_ms: how long it took.
             kept_waiting: whether some queries waited when the batch before it ended.
             queries: that it answered.
-            late_ms: by how much each of them was late that was.
+            late: so many of them too late.
 
         Returns:
             Whether it took no longer than the 95th percentile that was predicted.
@@ -100,10 +95,6 @@ class LiveCosts:
         within = model.learn(rows, self.context(queue, began_ms), took_ms, pause_ms)
         self.passed(queue, began_ms + took_ms)
         if queries:
-            late = 0
-            if late_ms:
-                kept_ms = self._most_kept_ms(queue, model, rows)
-                late = sum([over_ms <= kept_ms for over_ms in late_ms])
             self._count(queries, late)
         now_ms = self._ended_ms
         gap = abs(self._between_ms - queue.between_ms) / queue.ms[1]
@@ -113,12 +104,6 @@ class LiveCosts:
             self._retable(queue, model)
         self._tell(queue, model)
         return within
-
-    def _most_kept_ms(self, queue: VariantQueue, model: LiveModel, rows: int) -> float:
-        """How much time is kept for a query at most, beyond the mean of its batches: who is later
-        than that after a batch of so many rows would have been late however sure it was."""
-        ms = queue.ms[rows if rows < queue.max_batch else queue.max_batch]
-        return self._most * model.spread * ms * sqrt(IN_A_ROW)
 
     def context(self, queue: VariantQueue, began_ms: float) -> Context:
         """What a batch that begins now comes after."""

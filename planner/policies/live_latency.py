@@ -5,7 +5,6 @@ take, as ``workers.execution`` does; at each tick what the workers say becomes t
 decided by, as in ``controlplane``.
 """
 
-from collections.abc import Sequence
 from typing import cast
 
 from planner.batching.live_costs import RELAX_EVERY_MS, LiveCosts
@@ -36,9 +35,8 @@ class LiveLatency:
         self._relaxed_ms: dict[Replica, float] = {}
 
     def ran(
-        self, replica: Replica, rows: int, run_ms: float, now_ms: float, queries: int,
-        late_ms: Sequence[float],
-    ) -> None:  # fmt: skip
+        self, replica: Replica, rows: int, run_ms: float, now_ms: float, queries: int, late: int
+    ) -> None:
         """A batch is done: ``workers.execution.batch_runner`` learns the same from it."""
         table = replica.candidate.table
         self._relaxed_ms[replica] = now_ms
@@ -46,7 +44,7 @@ class LiveLatency:
         if model is None:
             model = self._models[replica] = LiveModel(table, table)
         self._costs_of(replica.worker).ran(
-            replica.queue, model, rows, now_ms - run_ms, run_ms, queries=queries, late_ms=late_ms
+            replica.queue, model, rows, now_ms - run_ms, run_ms, queries=queries, late=late
         )
 
     def table(self, replica: Replica) -> LatencyTable:

@@ -164,10 +164,9 @@ class Modelless:
             self.changed()
 
     def ran(
-        self, replica: Replica, rows: int, run_ms: float, now_ms: float, queries: int,
-        late_ms: Sequence[float],
-    ) -> None:  # fmt: skip
-        self._live.ran(replica, rows, run_ms, now_ms, queries, late_ms)
+        self, replica: Replica, rows: int, run_ms: float, now_ms: float, queries: int, late: int
+    ) -> None:
+        self._live.ran(replica, rows, run_ms, now_ms, queries, late)
 
     def _refresh(self) -> Snapshot:
         views = [worker.view for worker in self._fleet.workers.values()]

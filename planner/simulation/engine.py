@@ -360,12 +360,8 @@ class Engine:
         if self._hears is not None:
             self._hears.replied(worker, tickets, now_ms)
         if self._played is not None and self._ran is not None:
-            late_ms = [
-                now_ms - ticket.deadline_ms
-                for ticket in tickets
-                if not self.tally.in_time(ticket, now_ms)
-            ]
-            self._ran(replica, batch.rows, run_ms, now_ms, count, late_ms)
+            late = sum([not self.tally.in_time(ticket, now_ms) for ticket in tickets])
+            self._ran(replica, batch.rows, run_ms, now_ms, count, late)
         if replica.state is UNLOADING and not replica.in_flight:
             self._loads.gone(replica)
         if worker.queue.count:

@@ -51,11 +51,10 @@ class Learning(Protocol):
     """A policy that also learns from how long batches take."""
 
     def ran(
-        self, replica: Replica, rows: int, run_ms: float, now_ms: float, queries: int,
-        late_ms: Sequence[float],
-    ) -> None:  # fmt: skip
-        """A batch of so many queries is done, some of them late, by so much. Told only where
-        devices do not take what profiles say."""
+        self, replica: Replica, rows: int, run_ms: float, now_ms: float, queries: int, late: int
+    ) -> None:
+        """A batch of so many queries is done, some of them late. Told only where devices do not
+        take what profiles say."""
         ...
 
 

@@ -327,10 +327,10 @@ class BatchRunner:
             # Failing takes another time than running, and so does what a first batch sets up.
             self.costs.passed(queue, done_ms)
             return
-        late_ms = [done_ms - job.deadline_ms for job in group.jobs if job.deadline_ms < done_ms]
+        late = sum([job.deadline_ms < done_ms for job in group.jobs])
         self.costs.ran(
             queue, replica.model, rows, began_ms, took_ms,
-            kept_waiting=kept_waiting, queries=queries, late_ms=late_ms,
+            kept_waiting=kept_waiting, queries=queries, late=late,
         )  # fmt: skip
 
     def _quarantine(self, replica: Replica, error: str) -> None:

@@ -282,10 +282,10 @@ class Model:
                     ReplyCode.OK, len(jobs), queue_us, int(1_000 * took_ms), backlog_us, "", SCORES
                 ),
             )
-        late_ms = [now_ms - job.deadline_ms for job in jobs if job.deadline_ms < now_ms]
+        late = sum(job.deadline_ms < now_ms for job in jobs)
         self.costs.ran(
             self.variant, self.learned, len(jobs), began_ms, took_ms,
-            kept_waiting=kept_waiting, queries=len(jobs), late_ms=late_ms,
+            kept_waiting=kept_waiting, queries=len(jobs), late=late,
         )  # fmt: skip
         yield FINISH_MS / 2
         return waiting

@@ -132,10 +132,10 @@ class Slice:
         self._queue.finished(batch.queue, now_ms, took_ms)
         self.done_ms.update(dict.fromkeys(batch.items, now_ms))
         kept_waiting, self._kept_waiting = self._kept_waiting, self._queue.count > 0
-        late_ms = [now_ms - item.deadline_ms for item in batch.items if item.deadline_ms < now_ms]
+        late = sum([item.deadline_ms < now_ms for item in batch.items])
         self._costs.ran(
             batch.queue, self.model, batch.rows, self._began_ms, took_ms,
-            kept_waiting=kept_waiting, queries=len(batch.items), late_ms=late_ms,
+            kept_waiting=kept_waiting, queries=len(batch.items), late=late,
         )  # fmt: skip
         self._running, self._relaxed_ms = None, now_ms
         self._free_ms += BETWEEN_MS

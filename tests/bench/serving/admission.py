@@ -124,13 +124,12 @@ def play(load: Load, sigma: float = 0.0, between: float = 0.0, *, learned: bool 
         assert running is not None
         queue, took_ms = running.queue, free_ms - began_ms
         slice_queue.finished(queue, free_ms, took_ms)
-        over_ms = [free_ms - item.deadline_ms for item in running.items]
-        late_ms = [each for each in over_ms if each > 1e-6]
-        late += len(late_ms)
+        missed = sum(1 for item in running.items if item.deadline_ms < free_ms - 1e-6)
+        late += missed
         if sigma:
             costs.ran(
                 queue, models[queue], running.rows, began_ms, took_ms,
-                kept_waiting=kept_waiting and learned, queries=len(running.items), late_ms=late_ms,
+                kept_waiting=kept_waiting and learned, queries=len(running.items), late=missed,
             )  # fmt: skip
         running = None
         kept_waiting = slice_queue.count > 0

@@ -212,7 +212,7 @@ def test_the_policy_comes_to_decide_by_what_devices_play() -> None:
     played = played_latencies(known)
     assert played is not None
     for number in range(100):
-        live.ran(replica, 1, played(replica, 20.0), 30.0 * number, 1, ())
+        live.ran(replica, 1, played(replica, 20.0), 30.0 * number, 1, 0)
     assert live.look(1.0)
     (ratios,) = live.corrections.ratios.values()
     assert exp(ratios[0].typical) == pytest.approx(1.4, rel=0.1)
