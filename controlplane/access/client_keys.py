@@ -274,10 +274,15 @@ def tokens_in(keys: Iterable[ClientKey]) -> frozenset[bytes]:
     return frozenset(key.digest for key in keys if key.role is Role.OPERATOR)
 
 
+def older_token(keys: Iterable[ClientKey]) -> bytes:
+    """The digest of the older one of the operator's two tokens; empty where there are not two."""
+    tokens = list(dict.fromkeys(key.digest for key in keys if key.role is Role.OPERATOR))
+    return tokens[0] if len(tokens) > 1 else b""
+
+
 def is_older_token(keys: Iterable[ClientKey], token: str) -> bool:
     """Whether this is the older one of two tokens of the operator."""
-    tokens = [key.digest for key in keys if key.role is Role.OPERATOR]
-    return len(tokens) > 1 and tokens[0] == digest_of(token.encode())
+    return older_token(keys) == digest_of(token.encode())
 
 
 def takes_token(path: Path, token: str) -> bool:

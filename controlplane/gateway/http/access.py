@@ -10,7 +10,7 @@ names them (``cross_origin``).
 from collections.abc import Iterable, Iterator, Mapping
 from hmac import compare_digest
 
-from controlplane.access.client_keys import ClientKey, Role, digest_of, tokens_in
+from controlplane.access.client_keys import ClientKey, Role, digest_of, older_token, tokens_in
 from controlplane.access.exposure import ANY, is_every_address, names_in
 from controlplane.dashboard.pages import ICONS, PAGES
 from controlplane.gateway.counting.client_counters import ByOldKey, OldKeys
@@ -66,8 +66,7 @@ class KnownClients:
             self._clients[key.digest] = client
         self._watchers = frozenset(key.digest for key in known if key.role is Role.METRICS)
         self.tokens = tokens_in(known)
-        first = next((key.digest.hex() for key in known if key.role is Role.OPERATOR), "")
-        self.old_token = first if len(self.tokens) > 1 else ""
+        self.old_token = older_token(known).hex()
         self._old_tokens = old_tokens or OldKeys()
         if self.old_token:
             self._old_tokens.has(self.old_token)

@@ -13,7 +13,7 @@ from controlplane.api.bodies.queries import EXPLAIN, QUERY
 from controlplane.gateway.embeddings.answering import answer as answer_embeddings
 from controlplane.gateway.embeddings.described import EMBEDDINGS, ERRORS
 from controlplane.gateway.explaining.explanation import explained
-from controlplane.gateway.http.access import Access
+from controlplane.gateway.http.access import Access, too_large
 from controlplane.gateway.http.exchange import route_of
 from controlplane.gateway.images.asked import KIND, asked_by_image
 from controlplane.gateway.images.described import with_pictures
@@ -27,7 +27,7 @@ from controlplane.gateway.texts.asked import AskedInText
 from controlplane.views.explanation_schemas import ExplanationSchema
 from controlplane.views.machines.core_shortage import CoreStatus
 from planner.types import Client, Refusal, RefusalCode
-from variants.errors import ModellessError, PayloadTooLarge
+from variants.errors import ModellessError
 
 
 def add_query_routes(
@@ -268,7 +268,7 @@ class Entrance:
         async for chunk in request.stream():
             body += chunk
             if len(body) > self._max_body:
-                raise PayloadTooLarge(f"the body is larger than {self._max_body / 2**20:,g} MiB")
+                raise too_large(self._max_body)
         coding = request.headers.get("content-encoding")
         if coding is None:
             return bytes(body)
