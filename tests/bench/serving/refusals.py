@@ -35,6 +35,9 @@ class Refusing:
         replied: Callable[[Reply], None] = arguments[4]
         replied(Reply(ReplyCode.OVERLOADED, 1, 0, 0, 0, "", []))
 
+    def catch_up(self) -> None:
+        """Nothing is on its way: it has replied at once."""
+
 
 class Refused:
     """A query path that refuses a query of one image again and again."""
