@@ -13,8 +13,9 @@ from controlplane.views.peak_schemas import PeakDeclaration, PeakSchema
 from controlplane.views.schemas import Schema
 from planner.forecasting.peaks import is_over, words
 from variants.catalog.protocol import MOST_PEAKS, Catalog
+from variants.catalog.validity.absent import no_peak
 from variants.catalog.validity.peaks import check_peak
-from variants.errors import InvalidInput, NotFound
+from variants.errors import InvalidInput
 from variants.types import Event, Peak
 
 
@@ -65,7 +66,7 @@ def peak_routes(context: ApiContext) -> APIRouter:
         found = await asyncio.to_thread(context.catalog.peaks)
         peak = next((peak for peak in found if peak.id == id), None)
         if peak is None:
-            raise NotFound(f"there is no declared peak {id}")
+            raise no_peak(id, (one.id for one in found))
         await asyncio.to_thread(context.catalog.remove_peak, id)
         await _tell("peak_removed", context, id, words(peak))
         return PeakSchema.of(peak, time())
