@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from controlplane.cli import render
+from controlplane.cli.commands.names import AnyTaskArgument
 from controlplane.cli.outcome import DONE, REFUSED, Output, OutputOption, emit
 from controlplane.cli.progress import ProgressOption, ProgressStyle, interruptible, shown
 from controlplane.cli.state_settings import StateDir, installed, read_settings
@@ -17,9 +18,7 @@ if TYPE_CHECKING:
 
 
 def repair(
-    task: Annotated[
-        str | None, typer.Argument(metavar="TASK", help="Name of a task; else all tasks.")
-    ] = None,
+    task: AnyTaskArgument = None,
     variant: Annotated[
         str | None, typer.Argument(metavar="VARIANT", help="Only the artifact of this one.")
     ] = None,
