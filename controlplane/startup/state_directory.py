@@ -45,8 +45,8 @@ def prepare(settings: Settings) -> None:
     excess = path_excess(settings)
     if excess > 0:
         raise InvalidInput(
-            f"the state directory's path is {excess} bytes too long for Unix sockets;"
-            " set MODELLESS_STATE_DIR to a shorter one"
+            f"the path of {settings.state_dir} is {excess} bytes too long for Unix sockets; set"
+            " MODELLESS_STATE_DIR to a shorter one"
         )
 
 

@@ -36,7 +36,6 @@ from controlplane.cluster.processes.ray_processes import (
 )
 from controlplane.cluster.processes.raylet import RayletWatch
 from controlplane.cluster.serve_applications import deploy, gateway_nodes, until_running
-from controlplane.live_state import ENDING, opened
 from controlplane.settings import Settings
 from controlplane.startup.applications import applications, complaints_of
 from controlplane.startup.awaited_nodes import await_nodes
@@ -55,13 +54,11 @@ from controlplane.startup.state_directory import (
     forget_counts,
     prepare,
 )
-from controlplane.startup.valkey import EmbeddedValkey, reach
+from controlplane.startup.valkey import EmbeddedValkey, announce_end, reach
 from variants.disk import ensure_room
 from variants.errors import ClusterUnavailable, Conflict, InvalidInput, StateUnavailable
 
 STOP_S = 40.0
-HEARD_S = 0.1
-"""What gateways get to hear that everything ends, before the first worker goes."""
 WATCH_S = 1.0
 REMEMBER_S = 5.0
 """How often processes below this one are written down: finding them reads all of the machine's,
@@ -352,7 +349,7 @@ class Supervisor:
             watchdog.start()
             # Gateways say so to whoever they cannot answer any more.
             with contextlib.suppress(StateUnavailable):
-                asyncio.run(_announce_end(self._settings.live_url))
+                asyncio.run(announce_end(self._settings.live_url))
             try:
                 # On a machine of our own, what was never served ends with its processes.
                 stop_ray(serving=bool(self._settings.ray_address) or not self._deploying)
@@ -394,9 +391,3 @@ def _ray_words(settings: Settings) -> str:
     beside = " for workers of all layouts" if settings.layouts else ""
     where = settings.ray_address or f"{settings.all_cores} cores{beside}, loopback"
     return f"{version('ray')}, {where}, token authentication"
-
-
-async def _announce_end(url: str) -> None:
-    async with opened(url) as live:
-        await live.notify(ENDING)
-        await asyncio.sleep(HEARD_S)

@@ -16,7 +16,7 @@ from controlplane.settings import Settings
 from controlplane.startup import supervisor as startup
 from controlplane.startup.interruption import ONE_SIGNAL_S, Interruption
 from controlplane.startup.processes import deaf_to_hang_ups
-from controlplane.startup.supervisor import _announce_end
+from controlplane.startup.valkey import announce_end
 from tests.controlplane.startup.supervising.supervised import supervisor
 
 
@@ -143,7 +143,7 @@ async def test_whoever_follows_the_live_state_hears_that_all_is_stopped(live_url
 
     listening = asyncio.create_task(listen())
     while not heard:
-        await _announce_end(live_url)  # again: nobody may listen yet
+        await announce_end(live_url)  # again: nobody may listen yet
         await asyncio.sleep(0.01)
     listening.cancel()
     await asyncio.gather(listening, return_exceptions=True)
