@@ -163,7 +163,7 @@ def _refuse_empty(change: SloChange | ImageChange | TaskChange) -> None:
     parts = (change.slo, change.image) if isinstance(change, TaskChange) else (change,)
     if not any(part.model_fields_set for part in parts if part is not None):
         known = ", ".join(type(change).model_fields)
-        raise InvalidInput(f"nothing is to be changed; there are: {known}")
+        raise InvalidInput(f"nothing is to be changed; what can be: {known}")
 
 
 def _scale(image: ImageScale | None) -> str:

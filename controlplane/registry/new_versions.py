@@ -9,6 +9,7 @@ from variants.catalog.protocol import Catalog
 from variants.catalog.removal import check_number
 from variants.catalog.validity.spaces import WHY, is_own_space
 from variants.errors import Conflict
+from variants.metrics.metric import TOP1
 from variants.model_files import ModelFile
 from variants.types import (
     CatalogSnapshot,
@@ -133,7 +134,7 @@ def stage_of(
         Conflict: it is to be live beside such a one.
     """
     known_task = next((one for one in snapshot.tasks if one.name == task), None)
-    metric = request.metric or "top1" if known_task is None else known_task.metric
+    metric = request.metric or str(TOP1) if known_task is None else known_task.metric
     live = [v for v in snapshot.versions if v.task == task and v.stage is Stage.LIVE]
     apart = is_own_space(metric) and bool(live or later)
     if request.stage is Stage.LIVE and apart:

@@ -40,26 +40,7 @@ def stage_routes(context: ApiContext) -> APIRouter:
     async def set_stage(
         task: TaskPath, model: ModelPath, version: VersionPath, change: StageChange
     ) -> StageSchema:
-        for _ in range(MOST_LOOKS):
-            snapshot = await context.snapshot()
-            found = _versions(snapshot, task, model, version)
-            if change.stage is not Stage.LIVE and not change.allow_gap:
-                _refuse_gap(snapshot, found)
-            moving = [before for before in found if before.stage is not change.stage]
-            back = _standing_back(snapshot, moving, change.stage)
-            if not moving:
-                break
-            # One, or one of each bucket of the task; looked at again where others were quicker.
-            tasks = [TaskName(one.task) for one in moving]
-            if await asyncio.to_thread(
-                context.catalog.set_stage, tasks, ModelName(model), version, change.stage,
-                decided_at=snapshot.revision,
-            ):  # fmt: skip
-                await _tell(context, moving, change.stage, back)
-                break
-        else:
-            raise Conflict("the catalog is being changed all the time; ask again")
-        return _staged(task, found[0], change.stage, back)
+        return await _set_stage(context, task, model, version, change)
 
     @routes.post(
         "/models/{task}/{model}/promote",
@@ -87,6 +68,37 @@ def stage_routes(context: ApiContext) -> APIRouter:
         return _staged(task, shown, Stage.LIVE, back)
 
     return routes
+
+
+async def _set_stage(
+    context: ApiContext, task: str, model: str, version: int, change: StageChange
+) -> StageSchema:
+    """Move a version to another stage, of a task for rows of several lengths in each bucket.
+
+    Raises:
+        TaskNotFound, NotFound: there is no such version.
+        Conflict: it is the only live one of its task, or the catalog is changed all the time.
+    """
+    for _ in range(MOST_LOOKS):
+        snapshot = await context.snapshot()
+        found = _versions(snapshot, task, model, version)
+        if change.stage is not Stage.LIVE and not change.allow_gap:
+            _refuse_gap(snapshot, found)
+        moving = [before for before in found if before.stage is not change.stage]
+        back = _standing_back(snapshot, moving, change.stage)
+        if not moving:
+            break
+        # One, or one of each bucket of the task; looked at again where others were quicker.
+        tasks = [TaskName(one.task) for one in moving]
+        if await asyncio.to_thread(
+            context.catalog.set_stage, tasks, ModelName(model), version, change.stage,
+            decided_at=snapshot.revision,
+        ):  # fmt: skip
+            await _tell(context, moving, change.stage, back)
+            break
+    else:
+        raise Conflict("the catalog is being changed all the time; ask again")
+    return _staged(task, found[0], change.stage, back)
 
 
 def _staged(

@@ -25,7 +25,9 @@ def parse_kinds(text: str | None) -> tuple[str, ...] | None:
         return None
     kinds = tuple(kind.strip() for kind in text.split(","))
     if not all(kinds):
-        raise InvalidInput("a kind of variant is empty; give them as 'onnx-int8,openvino-bf16'")
+        raise InvalidInput(
+            f"--variants are kinds such as 'onnx-int8,openvino-bf16', not {text[:40]!r}"
+        )
     return kinds
 
 
@@ -51,7 +53,7 @@ def parse_names(option: str, text: str | None) -> tuple[str, ...]:
     """
     names = () if text is None else tuple(name.strip() for name in text.split(","))
     if not all(names):
-        raise InvalidInput(f"a name is empty; give them as {option} a,b")
+        raise InvalidInput(f"{option} are names such as 'pixels,age', not {str(text)[:40]!r}")
     return names
 
 

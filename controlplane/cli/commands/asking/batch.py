@@ -209,7 +209,7 @@ def _check(input: Path, answers: Path, *, replaced: bool) -> None:
             *others, last = formats
             raise InvalidInput(f"{option} {path} must end in {', '.join(others)} or {last}")
     if input.resolve() == answers.resolve():
-        raise InvalidInput("--output is the file of the rows")
+        raise InvalidInput(f"--output {answers} is the file of the rows: name another file")
     if answers.exists() and not replaced:
         raise InvalidInput(f"{answers} is there already: name another file, or --overwrite it")
 

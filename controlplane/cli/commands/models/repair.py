@@ -40,6 +40,7 @@ def repair(
     from controlplane.registry.damage import artifacts_of, damages
     from controlplane.registry.repairing import repair_all
     from controlplane.views.catalog.tasks import find_task
+    from planner.sentences import there_are
     from variants.catalog.sql import open_catalog
     from variants.errors import NotFound
 
@@ -56,7 +57,8 @@ def repair(
         store = store_of(settings)
         listed = artifacts_of(known, task, variant=variant)
         if variant is not None and not listed:
-            raise NotFound(f"task {task!r} has no variant {variant!r}")
+            names = [one.name for one in known.variants if one.task == task]
+            raise NotFound(f"task {task!r} has no variant {variant!r}{there_are(names, variant)}")
         found = tuple(damages(listed, store.check, show))
         limits = RegistrationLimits(model_mib=settings.max_model_mib)
         repairs = repair_all(found, known, store, show, limits=limits)
