@@ -10,7 +10,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -119,7 +119,7 @@ def _prepare(settings: Settings, example: str | None, supervisor: "Supervisor") 
     with step("Catalog") as done:
         catalog = open_catalog(settings.catalog_url)
         known = catalog.snapshot()
-        _refuse_company(settings, catalog)
+        refuse_company(settings, catalog)
         tasks = len({asked_name(task) for task in known.tasks})
         done(_catalog_words(settings, len(known.variants), tasks))
     if settings.ray_address:
@@ -338,8 +338,14 @@ def why_measured(due: "Sequence[DueProfile]") -> list[str]:
     return lines
 
 
-def _refuse_company(settings: Settings, catalog: "Catalog") -> None:
-    """Raise ``Conflict`` where another installation plans by the catalog, or has the live state."""
+def refuse_company(
+    settings: Settings, catalog: "Catalog", pause: Callable[[float], None] = time.sleep
+) -> None:
+    """Refuse to start beside another installation.
+
+    Raises:
+        Conflict: one plans by the catalog, or has the live state.
+    """
     from controlplane.controller.other_installations import (
         SILENT_S,
         ahead_s,
@@ -365,7 +371,7 @@ def _refuse_company(settings: Settings, catalog: "Catalog") -> None:
             f"another installation plans, or has planned, by the same catalog; {clock}, so it is"
             f" watched for up to {SILENT_S:,.0f} s"
         )
-        if not writes_on(catalog):
+        if not writes_on(catalog, pause):
             other = None
             catalog.acquire_leadership(here)  # else the control loop watches it once more
     if other is None and settings.redis_url:

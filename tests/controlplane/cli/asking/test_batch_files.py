@@ -97,7 +97,8 @@ def test_answers_are_not_written_over_the_rows(
     rows = rows_npz(tmp_path, 1)
     ended = batch(shell, gateway, rows, rows)
     assert (ended.code, ended.err) == (
-        2, f"error: --output {rows} is the file of the rows: name another file\n",
+        2,
+        f"error: --output {rows} is the file of the rows: name another file\n",
     )
 
 
