@@ -8,19 +8,14 @@ else. The line ``api-token`` with ``role=operator`` is the operator's token whil
 afterwards: it counts in place of ``MODELLESS_API_TOKEN``, which is read at the start alone.
 """
 
-import fcntl
-import os
 import re
-import secrets
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
-from variants.disk import full_disk_explained
-from variants.errors import Conflict, InvalidInput, NotFound
+from variants.errors import InvalidInput
 from variants.figures import read_number
 from variants.types import NAME
 
@@ -83,13 +78,13 @@ def parsed(text: str, where: str) -> list[ClientKey]:
     names: set[str] = set()
     digests: dict[bytes, int] = {}
     for number, line in enumerate(text.splitlines(), 1):
-        words = _words(line)
+        words = words_of(line)
         if not words:
             continue
         at = f"{where}, line {number}"
         if any("#" in word for word in words):
             raise InvalidInput(f"{at}: a '#' follows no space; keys and names have none")
-        keys = _keys_of(words, at)
+        keys = keys_of(words, at)
         if words[0] in names:
             raise InvalidInput(f"{at}: there is a key of this name above")
         names.add(words[0])
@@ -103,13 +98,17 @@ def parsed(text: str, where: str) -> list[ClientKey]:
     return found
 
 
-def _words(line: str) -> list[str]:
+def words_of(line: str) -> list[str]:
     """The words of a line, without the comment that is for people."""
     return _COMMENT.split(line, maxsplit=1)[0].split()
 
 
-def _keys_of(words: list[str], at: str) -> list[ClientKey]:
-    """The key of a line, or the older and the newer one."""
+def keys_of(words: list[str], at: str) -> list[ClientKey]:
+    """The key of a line, or the older and the newer one.
+
+    Raises:
+        InvalidInput: the line, which stands ``at`` that place, is wrong.
+    """
     name = words[0]
     check_name(name, at)
     if not 2 <= len(words) <= 3:
@@ -137,6 +136,21 @@ def _weight_and_role(words: list[str], at: str) -> tuple[float, Role]:
     if not words[0].startswith(_WEIGHT):
         raise InvalidInput(f"{at}: the third word is neither weight=N nor role=metrics")
     return weight_of(words[0].removeprefix(_WEIGHT), at), Role.QUERIES
+
+
+def line_of(key: ClientKey) -> str:
+    """The line that holds one key of a client."""
+    words = [key.name, written(key.digest)]
+    if key.weight != 1.0:
+        words.append(f"{_WEIGHT}{key.weight:g}")
+    if key.role is not Role.QUERIES:
+        words.append(f"{_ROLE}{key.role}")
+    return " ".join(words)
+
+
+def written(digest: bytes) -> str:
+    """A digest as the word of a line."""
+    return f"sha256:{digest.hex()}"
 
 
 def check_name(name: str, at: str) -> None:
@@ -184,90 +198,6 @@ def told(path: Path) -> KeysOfHead:
     return KeysOfHead(mark=sha256(f"{keys}".encode()).hexdigest(), keys=keys)
 
 
-def add(path: Path, name: str, weight: float = 1.0, role: Role = Role.QUERIES) -> str:
-    """Write a new key's digest into the file; returns the key, which is kept nowhere.
-
-    Processes that change the file at the same time wait for each other.
-
-    Raises:
-        InvalidInput: the name or the weight is none, or the file is wrong or cannot be written, or
-            a key that reads metrics has a weight.
-        Conflict: there is such a key.
-    """
-    check_name(name, "the new key")
-    if name == TOKEN or role is Role.OPERATOR:
-        raise InvalidInput(
-            f"the operator's token is MODELLESS_API_TOKEN; `modelless keys rotate {TOKEN}` makes"
-            " another one"
-        )
-    weight = weight_of(str(weight), "the new key")
-    if role is Role.METRICS and weight != 1.0:
-        raise InvalidInput("a key that reads metrics asks no queries, so it has no weight")
-    key = _new_key()
-    line = f"{name} {_written(digest_of(key.encode()))}"
-    if weight != 1.0:
-        line += f" {_WEIGHT}{weight:g}"
-    if role is not Role.QUERIES:
-        line += f" {_ROLE}{role}"
-    with _alone(path):
-        text = text_of(path)
-        if any(known.name == name for known in parsed(text, str(path))):
-            raise Conflict(f"there is a key {name!r} already; remove it first")
-        longer = f"{text.rstrip()}\n{line}\n".lstrip("\n")
-        parsed(longer, str(path))  # what cannot be read back could not be taken back either
-        _write(path, longer.encode())
-    return key
-
-
-def rotate(path: Path, name: str) -> str:
-    """Give a client a second key, and return it; the first one stays until ``end_rotation``.
-
-    Raises:
-        InvalidInput: the file is wrong, or cannot be written.
-        NotFound: there is no such key.
-        Conflict: there are two already.
-    """
-    key = _new_key()
-    with _alone(path):
-        text, (old, *newer) = _text_and_keys(path, name)
-        if newer:
-            raise Conflict(
-                f"{name!r} has two keys already; end that with `modelless keys rotate {name} "
-                "--finish` first"
-            )
-        both = f"{_written(old.digest)},{_written(digest_of(key.encode()))}"
-        longer = _with_secret(text, name, both)
-        parsed(longer, str(path))
-        _write(path, longer.encode())
-    return key
-
-
-def rotate_token(path: Path, token: str) -> str:
-    """Make a second token for the operator, and return it; the first one stays until
-    ``end_rotation``.
-
-    Args:
-        token: ``MODELLESS_API_TOKEN``, which is the first one where the file has none yet.
-
-    Raises:
-        InvalidInput: there is no token, or the file is wrong, or cannot be written.
-        Conflict: there are two already, or a client's key is called so.
-    """
-    with _alone(path):
-        text = text_of(path)
-        known = [key for key in parsed(text, str(path)) if key.name == TOKEN]
-        if any(key.role is not Role.OPERATOR for key in known):
-            raise Conflict(f"a client's key is called {TOKEN!r}; give it another name first")
-        if not known:
-            if not token:
-                raise InvalidInput("there is no token to change: MODELLESS_API_TOKEN is empty here")
-            line = f"{TOKEN} {_written(digest_of(token.encode()))} {_ROLE}{Role.OPERATOR}"
-            longer = f"{text.rstrip()}\n{line}\n".lstrip("\n")
-            parsed(longer, str(path))
-            _write(path, longer.encode())
-    return rotate(path, TOKEN)
-
-
 def tokens_in(keys: Iterable[ClientKey]) -> frozenset[bytes]:
     """The digests of the operator's tokens that hold in place of the setting's; none where that
     holds."""
@@ -310,122 +240,6 @@ def token_fault(path: Path, token: str) -> str:
     )
 
 
-def end_rotation(path: Path, name: str) -> None:
-    """Take the older key of a client that has two.
-
-    Raises:
-        InvalidInput: the file is wrong, or cannot be written.
-        NotFound: there is no such key.
-        Conflict: it has one key.
-    """
-    with _alone(path):
-        text, (_, *newer) = _text_and_keys(path, name)
-        if not newer:
-            raise Conflict(f"{name!r} has one key; `modelless keys rotate {name}` makes another")
-        _write(path, _with_secret(text, name, _written(newer[0].digest)).encode())
-
-
-def remove(path: Path, name: str) -> None:
-    """Take a key out of the file.
-
-    Raises:
-        InvalidInput: the file is wrong, or cannot be written.
-        NotFound: there is no such key.
-    """
-    with _alone(path):
-        text, _ = _text_and_keys(path, name)
-        kept = [line for line in text.splitlines() if _words(line)[:1] != [name]]
-        _write(path, "".join(f"{line}\n" for line in kept).encode())
-
-
-def _new_key() -> str:
-    return f"mk-{secrets.token_urlsafe(32)}"
-
-
-def _written(digest: bytes) -> str:
-    return f"sha256:{digest.hex()}"
-
-
-def _text_and_keys(path: Path, name: str) -> tuple[str, list[ClientKey]]:
-    """What the file holds, and the keys of one client in it."""
-    text = text_of(path)
-    found = [key for key in parsed(text, str(path)) if key.name == name]
-    if not found:
-        raise NotFound(f"there is no key {name!r} in {path}")
-    return text, found
-
-
-def _with_secret(text: str, name: str, secret: str) -> str:
-    """The text with another key, or digests, in the line of a client."""
-    lines = []
-    for line in text.splitlines():
-        words = _words(line)
-        if words[:1] == [name]:
-            before, _, rest = line.partition(name)
-            lines.append(f"{before}{name}{rest.replace(words[1], secret, 1)}\n")
-        else:
-            lines.append(f"{line}\n")
-    return "".join(lines)
-
-
-def without_secrets(text: str) -> str:
-    """The text of a file with digests in place of keys, and without lines that are wrong: what
-    stands in the place of a name may be a key. The operator's token is left out, as it would hold
-    wherever the file is put back."""
-    lines = (_without_key(line) for line in text.splitlines())
-    return "".join(f"{line}\n" for line in lines if not _is_token(line))
-
-
-def _is_token(line: str) -> bool:
-    words = _words(line)
-    return words[:1] == [TOKEN] and words[2:] == [_ROLE + Role.OPERATOR]
-
-
-def _without_key(line: str) -> str:
-    words = _words(line)
-    if not words:
-        return line
-    try:
-        keys = _keys_of(words, "")
-    except InvalidInput:
-        return "# a line that was wrong"
-    return _with_secret(line, words[0], ",".join(_written(key.digest) for key in keys))[:-1]
-
-
-def put_back(path: Path, data: bytes) -> None:
-    """Write the file as it once was; one that is there stays as it is.
-
-    Raises:
-        InvalidInput: it cannot be written.
-        StateUnavailable: the disk is full.
-    """
-    with _alone(path):
-        if not path.exists():
-            _write(path, data)
-
-
-@contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Wait until no other process changes the file: it is read, and written as a whole.
-
-    Raises:
-        InvalidInput: it cannot be written.
-        StateUnavailable: the disk is full.
-    """
-    beside = path.with_name(f".{path.name}.lock")
-    try:
-        with full_disk_explained(beside):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            lock = os.open(beside, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(lock)
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be written: {error.strerror}") from error
-
-
 def text_of(path: Path) -> str:
     """What the file holds; nothing where there is none.
 
@@ -444,24 +258,3 @@ def text_of(path: Path) -> str:
         raise InvalidInput(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise InvalidInput(f"{path} cannot be read: it is not UTF-8") from error
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Replace the file as a whole; only its owner may read it.
-
-    Raises:
-        StateUnavailable: the disk is full.
-    """
-    part = path.with_name(f".{path.name}.part")
-    part.unlink(missing_ok=True)
-    try:
-        with (
-            full_disk_explained(path),
-            os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file,
-        ):
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.rename(path)
-    finally:
-        part.unlink(missing_ok=True)

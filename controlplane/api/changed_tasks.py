@@ -6,9 +6,8 @@ from dataclasses import asdict, replace
 
 from fastapi import APIRouter
 
-from controlplane.api.context import ApiContext
+from controlplane.api.context import ApiContext, happened
 from controlplane.api.path_parameters import TaskPath
-from controlplane.timestamps import timestamp
 from controlplane.views.catalog.task_changes import ImageChange, LabelsSchema, SloChange, TaskChange
 from controlplane.views.catalog.task_schemas import TaskSchema
 from controlplane.views.catalog.tasks import named_tasks, task_rows
@@ -46,7 +45,7 @@ async def changed(
     except NotFound as error:  # somebody has removed it meanwhile
         raise TaskNotFound(error.message) from error
     events = [event for before, after in done if after != before for event in told(before, after)]
-    await asyncio.to_thread(context.catalog.add_event, *events)
+    await context.tell(*events)
     return task_rows(await context.snapshot(), name)[0]
 
 
@@ -134,31 +133,26 @@ def _add_labels(routes: APIRouter, context: ApiContext) -> None:
             task,
             lambda one: labelled(one, tuple(wanted.labels)),
             told=lambda before, after: [
-                event_of(
-                    after,
-                    kind="labels_changed",
-                    message=f"{_names(before.labels)} -> {_names(after.labels)}",
+                happened(
+                    "labels_changed",
+                    after.name,
+                    f"{_names(before.labels)} -> {_names(after.labels)}",
                 )
             ],
         )
 
 
-def event_of(task: Task, *, kind: str, message: str) -> Event:
-    """That something of a task was changed now."""
-    return Event(at=timestamp(), kind=kind, subject=task.name, message=message)
-
-
 def _slo_told(before: Task, after: Task) -> list[Event]:
     if before.slo == after.slo:
         return []
-    return [event_of(after, kind="slo_changed", message=_words(before.slo, after.slo))]
+    return [happened("slo_changed", after.name, _words(before.slo, after.slo))]
 
 
 def _image_told(before: Task, after: Task) -> list[Event]:
     if before.image == after.image:
         return []
     words = f"{_scale(before.image)} -> {_scale(after.image)}"
-    return [event_of(after, kind="image_changed", message=words)]
+    return [happened("image_changed", after.name, words)]
 
 
 def _refuse_empty(change: SloChange | ImageChange | TaskChange) -> None:
@@ -169,7 +163,7 @@ def _refuse_empty(change: SloChange | ImageChange | TaskChange) -> None:
     parts = (change.slo, change.image) if isinstance(change, TaskChange) else (change,)
     if not any(part.model_fields_set for part in parts if part is not None):
         known = ", ".join(type(change).model_fields)
-        raise InvalidInput(f"nothing is to be changed; there are: {known}")
+        raise InvalidInput(f"nothing is to be changed; what can be: {known}")
 
 
 def _scale(image: ImageScale | None) -> str:

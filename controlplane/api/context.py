@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from controlplane.machine import rooms_here
 from controlplane.registry.over_rest.operations import Operations, Registrations
 from controlplane.settings import Settings
-from controlplane.timestamps import StampAges
+from controlplane.timestamps import StampAges, timestamp
 from controlplane.views.answered_status import AnsweredStatus, answered_status
 from controlplane.views.machines.certificate_status import CertificateStatus, certificate_status
 from controlplane.views.machines.core_shortage import CoreStatus, core_status
@@ -24,7 +24,7 @@ from variants.catalog.protocol import Catalog
 from variants.core_time import CoreTime
 from variants.disk import DiskRoom
 from variants.errors import StateUnavailable
-from variants.types import CatalogSnapshot, TaskName
+from variants.types import CatalogSnapshot, Event, TaskName
 from workers.types import WorkerStatus
 
 OLD_S = 120.0
@@ -103,6 +103,11 @@ class ControlReads(Operations, Protocol):
         """``controlplane.views.service_status.slo_report`` of what all gateways report."""
 
 
+def happened(kind: str, subject: str, message: str) -> Event:
+    """An event of now."""
+    return Event(at=timestamp(), kind=kind, subject=subject, message=message)
+
+
 @dataclass(slots=True, kw_only=True)
 class ApiContext:
     """All that the control API stands on."""
@@ -137,16 +142,21 @@ class ApiContext:
             self._seen = self._seen if seen is None else seen
         return self.settings.as_seen(self._seen)
 
+    async def tell(self, *events: Event) -> None:
+        """Keep events in the catalog, all of them or none.
+
+        Raises:
+            StateUnavailable: the catalog does not answer.
+        """
+        await asyncio.to_thread(self.catalog.add_event, *events)
+
     async def storage(self) -> StorageStatus:
         """Whether what has to be kept can be written, here and where the control loop runs."""
-        told = None
-        with contextlib.suppress(StateUnavailable):
-            told = await self.live.controller()
+        told = await self.told()
         rooms = await asyncio.to_thread(self.rooms, self.settings)
-        said = told or {}
         return storage_status(
-            all_rooms(rooms, told), said.get("unwritable", ""), said.get("slow_ms", 0.0),
-            self.live.refused(), said.get("live_slow_ms", 0.0),
+            all_rooms(rooms, told), told.get("unwritable", ""), told.get("slow_ms", 0.0),
+            self.live.refused(), told.get("live_slow_ms", 0.0),
         )  # fmt: skip
 
     async def cores(self) -> CoreStatus:
@@ -164,9 +174,7 @@ class ApiContext:
 
     async def control_loop(self) -> LoopStatus:
         """Whether the control loop turns."""
-        with contextlib.suppress(StateUnavailable):
-            return loop_status(self._silent_s(await self.live.controller() or {}))
-        return loop_status(None)
+        return loop_status(self._silent_s(await self.told()))
 
     async def told(self) -> Mapping[str, Any]:
         """What the control loop told last of itself; nothing where the live state has none."""
@@ -176,13 +184,12 @@ class ApiContext:
 
     async def headroom(self) -> Mapping[str, Any] | None:
         """What the control loop says of how much more could be served; None where it does not."""
-        with contextlib.suppress(StateUnavailable):
-            told = await self.live.controller()
-            silent_s = self._silent_s(told or {})
-            if told and silent_s is not None and silent_s < OLD_S:
-                found: Mapping[str, Any] | None = told.get("headroom")
-                return found
-        return None
+        told = await self.told()
+        silent_s = self._silent_s(told)
+        if silent_s is None or silent_s >= OLD_S:
+            return None
+        found: Mapping[str, Any] | None = told.get("headroom")
+        return found
 
     def _silent_s(self, told: Mapping[str, Any]) -> float | None:
         """How long ago the control loop turned last; None where it has not said."""

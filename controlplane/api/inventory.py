@@ -5,13 +5,12 @@ from collections import Counter
 from collections.abc import Container, Iterable
 from contextlib import suppress
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Path
 from pydantic import ConfigDict, Field
 
-from controlplane.api.context import ApiContext
+from controlplane.api.context import ApiContext, happened
 from controlplane.profiling.due.profiles import Cause, due_profiles, hosts_unknown
 from controlplane.settings import Settings
 from controlplane.views.fleet_status import FleetStatus, KindStatus, fleet_status, kind_statuses
@@ -23,7 +22,7 @@ from planner.sentences import there_are
 from variants.catalog.validity.plans import MAX_WORKERS
 from variants.errors import NotFound, StateUnavailable
 from variants.figures import counted
-from variants.types import CatalogSnapshot, DeviceKindName, Event, Plan
+from variants.types import CatalogSnapshot, DeviceKindName, Plan
 
 
 class Inventory(Schema):
@@ -70,13 +69,8 @@ def inventory_routes(context: ApiContext) -> APIRouter:
         before = _asked(await kinds_now(context, None), kind)
         await asyncio.to_thread(context.catalog.set_inventory, kind, change.count)
         if before != change.count:
-            event = Event(
-                at=datetime.now(UTC).isoformat(timespec="seconds"),
-                kind="inventory",
-                subject=device_kind,
-                message=f"{before} -> {counted(change.count, 'worker')}",
-            )
-            await asyncio.to_thread(context.catalog.add_event, event)
+            said = f"{before} -> {counted(change.count, 'worker')}"
+            await context.tell(happened("inventory", device_kind, said))
         rows = await kinds_now(context, None)
         row = next(r for r in rows if r.device_kind == kind)
         lack = ""

@@ -1,6 +1,5 @@
 """The nodes of a cluster with what its autoscaler is asked for; that a node goes, or a worker."""
 
-import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
@@ -8,15 +7,15 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path
 from pydantic import ConfigDict, Field
 
-from controlplane.api.context import ApiContext
-from controlplane.api.path_parameters import WorkerPath
-from controlplane.timestamps import timestamp, timestamp_of
+from controlplane.api.context import ApiContext, happened
+from controlplane.api.path_parameters import WorkerPath, no_worker
+from controlplane.timestamps import timestamp_of
 from controlplane.views.schemas import Schema
-from planner.sentences import NAMED, there_are
+from planner.sentences import NAMED
 from variants.catalog.validity.rules import MOST_BY, MOST_WHY
 from variants.errors import Conflict, DeadlineExceeded, NotFound
 from variants.figures import some_of
-from variants.types import Event, ReplicaState
+from variants.types import ReplicaState
 from workers.types import WorkerStatus
 
 LONGEST_S = 86_400.0
@@ -209,16 +208,14 @@ async def _leaves(context: ApiContext, worker: str, order: DrainOrder) -> Draine
     statuses = {one.worker: one for one in await context.live.whole_worker_status()}
     status = statuses.get(worker)
     if status is None:
-        known = there_are(statuses, worker) or "; none is there"
-        raise NotFound(f"there is no worker {worker[:128]!r}{known}")
+        raise no_worker(worker, statuses)
     if status.draining:
         raise Conflict(f"worker {worker} leaves already")
     staying = [one for one in statuses.values() if not one.draining and one.worker != worker]
     if not order.allow_gap:
         _refuse_gap(status, staying)
     said = f"by {order.by or 'an operator'}{order.why and f': {order.why}'}"
-    event = Event(at=timestamp(), kind="worker_told_to_leave", subject=worker, message=said)
-    await asyncio.to_thread(context.catalog.add_event, event)
+    await context.tell(happened("worker_told_to_leave", worker, said))
     done = True
     try:
         await context.live.drain(worker)

@@ -1,17 +1,32 @@
-"""Parts of paths that several routes have, and what may stand behind the question mark."""
+"""Parts of paths that several routes have, what is said of a worker that is none, and what may
+stand behind the question mark."""
 
+from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import Annotated
 
 from fastapi import Path, Request
 
-from variants.errors import InvalidInput
+from planner.sentences import there_are
+from variants.errors import InvalidInput, NotFound
 
 TaskPath = Annotated[str, Path(description="Name of a task.", examples=["digits"])]
 ModelPath = Annotated[str, Path(description="Name of a model.", examples=["cnn-small"])]
+VersionPath = Annotated[int, Path(ge=1, le=2**31 - 1, description="Number of a version.")]
 WorkerPath = Annotated[
     str, Path(description="Name of a worker.", examples=["cpu-4-x2d1"], max_length=256)
 ]
+
+
+def no_worker(worker: str, known: Iterable[str], also: str = "") -> NotFound:
+    """The error of who names a worker that is not there: it says which there are.
+
+    Args:
+        also: what else is missing, which follows the worker's name.
+    """
+    return NotFound(
+        f"there is no worker {worker[:256]!r}{also}{there_are(known, worker) or '; none is there'}"
+    )
 
 
 async def known_parameters(request: Request) -> None:

@@ -6,16 +6,17 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from controlplane.api.context import ApiContext
-from controlplane.timestamps import spoken, timestamp
+from controlplane.api.context import ApiContext, happened
+from controlplane.timestamps import spoken
 from controlplane.views.catalog.tasks import find_task
 from controlplane.views.peak_schemas import PeakDeclaration, PeakSchema
 from controlplane.views.schemas import Schema
 from planner.forecasting.peaks import is_over, words
 from variants.catalog.protocol import MOST_PEAKS, Catalog
+from variants.catalog.validity.absent import no_peak
 from variants.catalog.validity.peaks import check_peak
-from variants.errors import InvalidInput, NotFound
-from variants.types import Event, Peak
+from variants.errors import InvalidInput
+from variants.types import Peak
 
 
 class Peaks(Schema):
@@ -48,7 +49,7 @@ def peak_routes(context: ApiContext) -> APIRouter:
         check_peak(peak)
         now_s = time()
         if is_over(peak, now_s):
-            raise InvalidInput("the peak is over already")
+            raise InvalidInput(f"the peak ended at {spoken(peak.end_s)}: declare one to come")
         if peak.task is not None:
             find_task(await context.snapshot(), peak.task[:128])
         stored = await asyncio.to_thread(_add, context.catalog, peak, now_s)
@@ -57,7 +58,7 @@ def peak_routes(context: ApiContext) -> APIRouter:
         said = f"{words(stored)}, from {begins} until {ends}"
         if row.repeat:
             said += f", {row.repeat}"
-        await _tell("peak_declared", context, stored.id, said)
+        await context.tell(happened("peak_declared", f"peak {stored.id}", said))
         return row
 
     @routes.delete("/peaks/{id}", name="remove_peak", summary="Take a declared peak back")
@@ -65,9 +66,9 @@ def peak_routes(context: ApiContext) -> APIRouter:
         found = await asyncio.to_thread(context.catalog.peaks)
         peak = next((peak for peak in found if peak.id == id), None)
         if peak is None:
-            raise NotFound(f"there is no declared peak {id}")
+            raise no_peak(id, (one.id for one in found))
         await asyncio.to_thread(context.catalog.remove_peak, id)
-        await _tell("peak_removed", context, id, words(peak))
+        await context.tell(happened("peak_removed", f"peak {id}", words(peak)))
         return PeakSchema.of(peak, time())
 
     return routes
@@ -81,8 +82,3 @@ def _add(catalog: Catalog, peak: Peak, now_s: float) -> Peak:
             if is_over(other, now_s):
                 catalog.remove_peak(other.id)
     return catalog.add_peak(peak)
-
-
-async def _tell(kind: str, context: ApiContext, id: int, message: str) -> None:
-    event = Event(at=timestamp(), kind=kind, subject=f"peak {id}", message=message)
-    await asyncio.to_thread(context.catalog.add_event, event)

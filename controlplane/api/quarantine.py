@@ -6,14 +6,14 @@ from time import time
 from fastapi import APIRouter
 from pydantic import Field
 
-from controlplane.api.context import ApiContext
+from controlplane.api.context import ApiContext, happened
 from controlplane.api.path_parameters import TaskPath
-from controlplane.timestamps import timestamp, timestamp_of
+from controlplane.timestamps import timestamp_of
 from controlplane.views.catalog.variants import variant_row
 from controlplane.views.schemas import Schema
 from controlplane.views.worker_schemas import ReplicaSchema, WorkerSchema
 from variants.errors import Conflict
-from variants.types import Event, QuarantineLift, ReplicaState, TaskName, VariantName
+from variants.types import QuarantineLift, ReplicaState, TaskName, VariantName
 
 AHEAD_S = 60.0
 """How far a worker's clock may be ahead."""
@@ -88,13 +88,8 @@ def quarantine_routes(context: ApiContext) -> APIRouter:
         lifted = QuarantineLift(task=TaskName(row.task), variant=VariantName(row.name), at_s=at_s)
         await asyncio.to_thread(context.catalog.lift_quarantine, lifted)
         at = ", ".join(worker for worker, _ in found)
-        event = Event(
-            at=timestamp(),
-            kind="quarantine_lifted",
-            subject=f"{row.task}/{row.name}",
-            message=f"{at} kept it out: {found[0][1].message}",
-        )
-        await asyncio.to_thread(context.catalog.add_event, event)
+        said = f"{at} kept it out: {found[0][1].message}"
+        await context.tell(happened("quarantine_lifted", f"{row.task}/{row.name}", said))
         return LiftedQuarantine(
             task=row.task,
             variant=row.name,

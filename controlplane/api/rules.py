@@ -7,18 +7,17 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path
 
-from controlplane.api.context import ApiContext
+from controlplane.api.context import ApiContext, happened
 from controlplane.api.errors import TOO_LONG
+from controlplane.api.path_parameters import no_worker
 from controlplane.residency.orders import give, take_back
 from controlplane.residency.standing import standings
-from controlplane.timestamps import timestamp
 from controlplane.views.catalog.variant_schemas import VariantSchema
 from controlplane.views.catalog.variants import variant_row
 from controlplane.views.rule_schemas import EvictionOrder, EvictionSchema, RuleOrder, RuleSchema
 from controlplane.views.schemas import Schema
-from planner.sentences import there_are
-from variants.errors import Conflict, NotFound, StateUnavailable
-from variants.types import Event, ReplicaState, Rule, RuleKind
+from variants.errors import Conflict, StateUnavailable
+from variants.types import ReplicaState, Rule, RuleKind
 from workers.types import WorkerStatus
 
 RuleId = Annotated[int, Path(ge=1, le=2**53, description="Id of a rule.", examples=[1])]
@@ -105,8 +104,7 @@ async def _evict(context: ApiContext, body: EvictionOrder) -> EvictionSchema:
     row = variant_row(snapshot, body.task, body.variant)
     statuses = {one.worker: one for one in await context.live.whole_worker_status()}
     if body.worker and body.worker not in statuses:
-        known = there_are(statuses, body.worker) or "; none is there"
-        raise NotFound(f"there is no worker {body.worker!r}{known}")
+        raise no_worker(body.worker, statuses)
     name = f"{row.task}/{row.name}"
     holders = [
         status
@@ -124,15 +122,8 @@ async def _evict(context: ApiContext, body: EvictionOrder) -> EvictionSchema:
         for one in (plan.placements if plan is not None else ())
         if (one.task, one.variant) == (row.task, row.name)
     }
-    by = f" by {body.by}" if body.by else ""
-    for worker in workers:
-        event = Event(
-            at=timestamp(),
-            kind="unloaded",
-            subject=f"{name} on {worker}",
-            message=f"evicted{by or ' by an operator'}{body.why and f': {body.why}'}",
-        )
-        await asyncio.to_thread(context.catalog.add_event, event)
+    said = f"evicted by {body.by or 'an operator'}{body.why and f': {body.why}'}"
+    await context.tell(*(happened("unloaded", f"{name} on {one}", said) for one in workers))
     again = [worker for worker in workers if worker in placed]
     return EvictionSchema(
         task=row.task,

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from fastapi import APIRouter
 
-from controlplane.api.changed_tasks import changed, event_of
-from controlplane.api.context import ApiContext
+from controlplane.api.changed_tasks import changed
+from controlplane.api.context import ApiContext, happened
 from controlplane.api.path_parameters import TaskPath
 from controlplane.views.catalog.task_schemas import SharingSchema, TaskSchema
 from variants.types import Sharing
@@ -37,9 +37,7 @@ def sharing_routes(context: ApiContext) -> APIRouter:
             context,
             name,
             lambda one: replace(one, sharing=sharing),
-            told=lambda _, after: [
-                event_of(after, kind="sharing_changed", message=_words(after.sharing))
-            ],
+            told=lambda _, after: [happened("sharing_changed", after.name, _words(after.sharing))],
         )
 
     return routes

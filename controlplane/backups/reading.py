@@ -11,7 +11,7 @@ from typing import IO
 
 import orjson
 
-from controlplane.access.client_keys import put_back
+from controlplane.access.key_changes import put_back
 from controlplane.backups.archive import (
     ARTIFACTS,
     CATALOG,

@@ -13,7 +13,8 @@ from typing import IO
 
 import orjson
 
-from controlplane.access.client_keys import text_of, without_secrets
+from controlplane.access.client_keys import text_of
+from controlplane.access.key_changes import without_secrets
 from controlplane.backups.archive import ARTIFACTS, CATALOG, KEYS, NAMED_BY, SUMMARY, Summary
 from controlplane.timestamps import timestamp
 from variants.artifacts.protocol import ArtifactStore

@@ -68,10 +68,7 @@ class Client:
         import httpx
 
         if not url.startswith(("http://", "https://")):
-            meant = "" if "://" in url else f"; did you mean http://{url}?"
-            raise InvalidInput(
-                f"the gateway's URL must start with http:// or https://: {url!r}{meant}"
-            )
+            raise wrong_url(url)
         self.url = url.rstrip("/")
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         # Proxies from the environment are for the way out, not for a gateway on this machine.
@@ -187,12 +184,20 @@ class Client:
         except httpx.TimeoutException as error:
             raise DeadlineExceeded(f"{self.url} did not answer within {TIMEOUT_S:,g} s") from error
         except httpx.InvalidURL as error:
-            raise InvalidInput(f"the gateway's URL is not one: {self.url!r}") from error
+            raise wrong_url(self.url) from error
         except httpx.TransportError as error:
             words = f"the connection to {self.url} broke: {error}"
             if self.url.startswith("http://"):  # a gateway with TLS closes it without a word
                 words = f"{words.removesuffix('.')}; {_other_port(error)}"
             raise ReplicaLost(words) from error
+
+
+def wrong_url(url: str) -> InvalidInput:
+    """The error of who gives a URL at which no gateway can be."""
+    meant = "" if "://" in url else f"; did you mean http://{url}?"
+    return InvalidInput(
+        f"the gateway's URL must start with http:// or https:// and name a host: {url!r}{meant}"
+    )
 
 
 def _other_port(error: "httpx.TransportError") -> str:

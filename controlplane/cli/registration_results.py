@@ -11,6 +11,7 @@ from controlplane.cli import render
 from variants.buckets import asked_name
 from variants.catalog.validity.spaces import is_own_space
 from variants.figures import accuracy_text, counted, figure, percent
+from variants.metrics.metric import TOP1
 from variants.texts.tables import PAIR, TABLES
 from variants.types import Stage
 
@@ -189,7 +190,8 @@ def body_table(
     versions = dict.fromkeys((v["model"], v["version"], v["stage"]) for v in body["versions"])
     stages = ", ".join(f"{model}-v{version} ({stage})" for model, version, stage in versions)
     _say(f"task {name}: {stages} in {body['seconds']:,.1f} s{_judged_by(variants)}")
-    if few := few_rows(variants, body.get("metric", "top1")):
+    metric = body.get("metric", str(TOP1))  # an older gateway does not say
+    if few := few_rows(variants, metric):
         _say(few)
     if quick:
         for task in dict.fromkeys(variant["task"] for variant in variants):
@@ -197,7 +199,7 @@ def body_table(
     live = any(stage == Stage.LIVE for _, _, stage in versions)
     if rows is not None and live and (asking := _asked_like(rows)):
         _say(f"ask it: `modelless query {name} {asking}`")
-    apart = is_own_space(body.get("metric", "top1"))  # an older gateway does not say
+    apart = is_own_space(metric)
     for version in versions if new else ():
         _say(what_it_answers(name, *version, apart=apart))
 

@@ -10,7 +10,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,6 +22,7 @@ from controlplane.cli.state_settings import given_here, note_given
 from controlplane.settings import Settings
 from variants.buckets import asked_name
 from variants.errors import Conflict
+from variants.figures import counted
 
 if TYPE_CHECKING:
     from controlplane.profiling.due.profiles import DueProfile
@@ -58,45 +59,45 @@ class Prepared(NamedTuple):
 
 def start_and_serve(settings: Settings, example: str | None) -> None:
     """Start, serve and stop in this process."""
-    from controlplane.startup.presence import tell_service_manager
+    from controlplane.startup.presence import ready_path, tell_service_manager
     from controlplane.startup.settings_warnings import oversights
     from controlplane.startup.supervisor import Supervisor
     from workers.process.streams import forgive
 
     forgive()  # `--detach` writes what is said here into a file
     began = time.monotonic()
-    keeper = Supervisor(settings, step, warn)
+    supervisor = Supervisor(settings, step, warn)
     err.print(
         f"[bold]modelless[/] {_version()}   [dim]state in {settings.state_dir}[/]\n", soft_wrap=True
     )
     for oversight in oversights(settings):
         warn(str(oversight))
-    keeper.claim()
+    supervisor.claim()
     note_given(settings, given_here())
-    ready = settings.run_dir / "ready"
+    ready = ready_path(settings)
     serving, rest = False, None
     try:
-        prepared = _prepare(settings, example, keeper)
-        _start(prepared, keeper)
-        _say_ready(prepared, keeper.url, time.monotonic() - began)
+        prepared = _prepare(settings, example, supervisor)
+        _start(prepared, supervisor)
+        _say_ready(prepared, supervisor.url, time.monotonic() - began)
         with contextlib.suppress(OSError):  # that it is there says enough
             ready.write_text(str(os.getpid()))
         tell_service_manager("READY=1")
         serving = True
         rest = _begin_rest(settings, prepared.follows)
-        keeper.watch()
+        supervisor.watch()
     except KeyboardInterrupt:
         if not serving:
             err.print("\nInterrupted")
             raise typer.Exit(INTERRUPTED) from None
     except Exception:
-        if serving or not keeper.is_interrupted:
+        if serving or not supervisor.is_interrupted:
             raise
         err.print("\nInterrupted")  # a library that was interrupted has made an error of its own
         raise typer.Exit(INTERRUPTED) from None
     finally:
-        begun = keeper.has_begun
-        left = OUTLIVED if keeper.is_outlived else "nothing is left running"
+        begun = supervisor.has_begun
+        left = OUTLIVED if supervisor.is_outlived else "nothing is left running"
         tell_service_manager("STOPPING=1")
         with contextlib.suppress(OSError):  # a full disk must not keep anything running
             ready.unlink(missing_ok=True)
@@ -105,12 +106,12 @@ def start_and_serve(settings: Settings, example: str | None) -> None:
         began = time.monotonic()
         if rest is not None:
             rest.end()
-        keeper.stop()
+        supervisor.stop()
         if begun:
             err.print(f"Stopped in {time.monotonic() - began:,.1f} s; {left}")
 
 
-def _prepare(settings: Settings, example: str | None, keeper: "Supervisor") -> Prepared:
+def _prepare(settings: Settings, example: str | None, supervisor: "Supervisor") -> Prepared:
     """Look after the catalog, and find out what is to be started."""
     from controlplane.cluster.head import store_of
     from variants.catalog.sql import open_catalog
@@ -118,11 +119,11 @@ def _prepare(settings: Settings, example: str | None, keeper: "Supervisor") -> P
     with step("Catalog") as done:
         catalog = open_catalog(settings.catalog_url)
         known = catalog.snapshot()
-        _refuse_company(settings, catalog)
+        refuse_company(settings, catalog)
         tasks = len({asked_name(task) for task in known.tasks})
         done(_catalog_words(settings, len(known.variants), tasks))
     if settings.ray_address:
-        settings = keeper.join(tell)
+        settings = supervisor.join(tell)
     store = store_of(settings)
     follows = _make_example(settings, catalog, store) if example else ()
     _profile_wanted(settings, catalog, store)
@@ -140,7 +141,7 @@ def _prepare(settings: Settings, example: str | None, keeper: "Supervisor") -> P
     return Prepared(settings, wanted, others, list(known.tasks), answers, count, follows)
 
 
-def _start(prepared: Prepared, keeper: "Supervisor") -> None:
+def _start(prepared: Prepared, supervisor: "Supervisor") -> None:
     """Start workers, gateway and control loop, and wait until variants are loaded."""
     from controlplane.views.fleet_status import asked_words
 
@@ -150,12 +151,12 @@ def _start(prepared: Prepared, keeper: "Supervisor") -> None:
         for row in prepared.wanted
         if row.asked or not settings.layouts
     )
-    keeper.start(", ".join(words) or "workers of the nodes that join")
+    supervisor.start(", ".join(words) or "workers of the nodes that join")
     for row in prepared.others:
         err.print(f"  [yellow]![/] {_not_here(row)}", soft_wrap=True)
     asked = any(row.asked for row in prepared.wanted)
     tasks = {variant.task for variant in prepared.answers}
-    keeper.wait_for_variants(prepared.profiled if asked else 0, tasks)
+    supervisor.wait_for_variants(prepared.profiled if asked else 0, tasks)
 
 
 def _say_ready(prepared: Prepared, url: str, seconds: float) -> None:
@@ -309,7 +310,7 @@ def _profile_wanted(settings: Settings, catalog: "Catalog", store: "ArtifactStor
         with step("Profiles", time.monotonic() - began) as done:
             there = dict.fromkeys(str(one.kind.name) for one in (*work.before, *firsts))
             count += measured
-            done(f"{count} variant{'s' if count != 1 else ''} measured on {', '.join(there)}")
+            done(f"{counted(count, 'variant')} measured on {', '.join(there)}")
         for failure in (*failures, *failed):
             err.print(f"    [yellow]{failure}[/]", soft_wrap=True)
     if left := len(work.meanwhile) - measured:
@@ -329,7 +330,7 @@ def why_measured(due: "Sequence[DueProfile]") -> list[str]:
         again = " again" if why == one.reason else ""
         alike.setdefault(f"on {one.kind.name}{again}: {why}", []).append(one.variant.name)
     lines = [
-        f"measuring {names[0] if len(names) == 1 else f'{len(names)} variants'} {words}"
+        f"measuring {names[0] if len(names) == 1 else counted(len(names), 'variant')} {words}"
         for words, names in alike.items()
     ]
     if len(lines) > MOST_REASONS:
@@ -337,8 +338,14 @@ def why_measured(due: "Sequence[DueProfile]") -> list[str]:
     return lines
 
 
-def _refuse_company(settings: Settings, catalog: "Catalog") -> None:
-    """Raise ``Conflict`` where another installation plans by the catalog, or has the live state."""
+def refuse_company(
+    settings: Settings, catalog: "Catalog", pause: Callable[[float], None] = time.sleep
+) -> None:
+    """Refuse to start beside another installation.
+
+    Raises:
+        Conflict: one plans by the catalog, or has the live state.
+    """
     from controlplane.controller.other_installations import (
         SILENT_S,
         ahead_s,
@@ -364,7 +371,7 @@ def _refuse_company(settings: Settings, catalog: "Catalog") -> None:
             f"another installation plans, or has planned, by the same catalog; {clock}, so it is"
             f" watched for up to {SILENT_S:,.0f} s"
         )
-        if not writes_on(catalog):
+        if not writes_on(catalog, pause):
             other = None
             catalog.acquire_leadership(here)  # else the control loop watches it once more
     if other is None and settings.redis_url:
@@ -374,10 +381,12 @@ def _refuse_company(settings: Settings, catalog: "Catalog") -> None:
 
 
 def _catalog_words(settings: Settings, variants: int, tasks: int) -> str:
-    kind = "SQLite" if settings.catalog_url.startswith("sqlite") else "PostgreSQL"
+    from variants.catalog.database import kind_of
+
+    kind = kind_of(settings.catalog_url)
     if not variants:
         return f"{kind}, empty"
-    return f"{kind}: {variants} variants for {tasks} task{'s' if tasks != 1 else ''}"
+    return f"{kind}: {counted(variants, 'variant')} for {counted(tasks, 'task')}"
 
 
 def _version() -> str:

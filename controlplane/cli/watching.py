@@ -143,8 +143,8 @@ class _Watching:
 
     def summary(self) -> str:
         """How many versions were registered, and which one was not because of the interrupt."""
-        counted = self._told[WatchEvent.REGISTERED]
-        said = "1 version was" if counted == 1 else f"{counted} versions were"
+        number = self._told[WatchEvent.REGISTERED]
+        said = f"{counted(number, 'version')} {'was' if number == 1 else 'were'}"
         if self._at_work is None:
             return f"{said} registered"
         return f"{said} registered; {self._model}-v{self._at_work}, which was in work, is not"

@@ -4,7 +4,6 @@ A gateway is one event loop on one core. Where queries take little to compute it
 and the cores beside it are idle.
 """
 
-import asyncio
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import ceil, exp, inf
@@ -12,9 +11,9 @@ from typing import Any, Protocol
 
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.events.sightings import of_cluster
+from controlplane.controller.one_task import OneTask
 from controlplane.settings import Settings
 from variants.container import usable_cores
-from variants.errors import ClusterUnavailable
 
 MOST = 8
 """Beyond that it is not the event loops that end first."""
@@ -111,26 +110,49 @@ class GatewayScaling:
         """
         here = {id_: one for id_, one in reports.items() if not one.get("leaving")}
         self._see_refused(here)
-        count = len(here)
         if replacing:
-            if count and not self._before:
-                # Not only what reports: one that starts, or is cut off, is none less.
-                known = min(max(count, self._least), self._most)
-                self._before = known if self._target is None else self._target
-            if not self._before or self._target == self._before + 1:
-                return None
-            why = "one more while the others are replaced"
-            return self._change(self._before + 1, why, now_s)
-        if self._before:
-            before = self._before
-            if self._target != before:
-                return self._change(before, "the others have been replaced", now_s)
-            self._before = 0  # it could be told
+            return self._one_more(len(here), now_s)
+        return (
+            self._as_before_replacing(now_s)
+            or self._without_excess(len(here), now_s)
+            or self._by_use(here, now_s, frozen=frozen)
+        )
+
+    def not_told(self) -> None:
+        """What was decided last could not be told to Ray Serve."""
+        self._target = None
+
+    def _one_more(self, count: int, now_s: float) -> GatewayTarget | None:
+        """One more than ran before others were replaced."""
+        if count and not self._before:
+            # Not only what reports: one that starts, or is cut off, is none less.
+            known = min(max(count, self._least), self._most)
+            self._before = known if self._target is None else self._target
+        if not self._before or self._target == self._before + 1:
+            return None
+        return self._change(self._before + 1, "one more while the others are replaced", now_s)
+
+    def _as_before_replacing(self, now_s: float) -> GatewayTarget | None:
+        """As many as ran before others were replaced, until that could be told."""
+        if self._before and self._target != self._before:
+            return self._change(self._before, "the others have been replaced", now_s)
+        self._before = 0
+        return None
+
+    def _without_excess(self, count: int, now_s: float) -> GatewayTarget | None:
+        """No more than there may be: a control loop before this one had one more run, or settings
+        allow fewer now."""
         if count <= self._most or self._excess_since_s == inf:
             self._excess_since_s = now_s
         elif now_s - self._excess_since_s >= SETTLED_S and now_s >= self._rests_until_s:
-            # A control loop before this one had one more run, or settings allow fewer now.
             return self._change(self._most, f"{count} are more than there may be", now_s)
+        return None
+
+    def _by_use(
+        self, here: Mapping[str, Mapping[str, Any]], now_s: float, *, frozen: bool
+    ) -> GatewayTarget | None:
+        """More where they have too much to do, one less where they have too little."""
+        count = len(here)
         if self._least == self._most or count < self._known(here, now_s):
             return None  # some start, or cannot, or are cut off from the live state
         busy = self._faded(sum(float(one.get("busy", 0.0)) for one in here.values()), now_s)
@@ -150,10 +172,6 @@ class GatewayScaling:
             why = f"for {IDLE_S / 60:.0f} minutes {idle}"
             return self._change(count - 1, why, now_s)
         return None
-
-    def not_told(self) -> None:
-        """What was decided last could not be told to Ray Serve."""
-        self._target = None
 
     def _known(self, here: Collection[str], now_s: float) -> float:
         """The target; it is what is there after a while, where this control loop set none.
@@ -227,7 +245,7 @@ class GatewayScaler:
         self._lever = lever
         self._journal = journal
         self._scaling = GatewayScaling(*bounds(settings))
-        self._telling: asyncio.Task[None] | None = None
+        self._telling = OneTask()
 
     def follow(
         self,
@@ -239,28 +257,23 @@ class GatewayScaler:
     ) -> None:
         """Decide by what gateways report, and begin to tell Ray Serve, unless it is being told
         something already; a failure is tried again later."""
-        if self._telling is not None and not self._telling.done():
+        if self._telling.is_under_way:
             return
         own = of_cluster(reports, self._cluster)
         target = self._scaling.look(own, now_s, replacing=replacing, frozen=frozen)
         if target is not None:
-            self._telling = asyncio.create_task(self._tell(target))
+            self._telling.begin(self._tell(target))
 
     async def close(self) -> None:
         """Give up what is being told."""
-        if self._telling is not None:
-            self._telling.cancel()
-            await asyncio.gather(self._telling, return_exceptions=True)
+        await self._telling.give_up()
 
     async def _tell(self, target: GatewayTarget) -> None:
         try:
             await self._lever.scale_gateways(target.count)
         except Exception as error:
             self._scaling.not_told()
-            if isinstance(error, ClusterUnavailable):
-                self._journal.trouble("scaling of gateways", error)
-            else:
-                self._journal.unexpected("scaling of gateways", error)
+            self._journal.failed("scaling of gateways", error)
             return
         self._journal.over("scaling of gateways")
         message = f"{target.count} {'is' if target.count == 1 else 'are'} to run: {target.why}"

@@ -16,13 +16,14 @@ import numpy as np
 
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.forecaster_training import ForecasterTraining, demand_estimator_of
+from controlplane.controller.one_task import OneTask
 from controlplane.controller.peak_calendar import PeakCalendar
 from controlplane.settings import Settings
 from controlplane.timestamps import spoken
 from planner.forecasting.demand_estimator import DemandEstimator
 from planner.forecasting.memory import Memory, number, part
 from variants.catalog.protocol import Catalog
-from variants.errors import InvalidInput, StaleEpoch, StateUnavailable
+from variants.errors import StaleEpoch
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ class LearnedState:
         self._clock_s = clock_s
         self._wall_s = wall_s
         self._kept_s = clock_s()
-        self._keeping: asyncio.Task[None] | None = None
+        self._keeping = OneTask()
         self._recalled = False
         """Whether what there was has been read: until then nothing is written over it."""
 
@@ -101,20 +102,17 @@ class LearnedState:
     def keep_on(self, epoch: int, estimator: DemandEstimator, calendar: PeakCalendar) -> None:
         """Begin to write down what is known now, if that is due."""
         now_s = self._clock_s()
-        busy = self._keeping is not None and not self._keeping.done()
-        if now_s - self._kept_s < KEEP_EVERY_S or busy:
+        if now_s - self._kept_s < KEEP_EVERY_S or self._keeping.is_under_way:
             return
         self._kept_s = now_s
-        self._keeping = asyncio.create_task(self._keep(epoch, self._memory(estimator, calendar)))
+        self._keeping.begin(self._keep(epoch, self._memory(estimator, calendar)))
 
     async def close(self, epoch: int, estimator: DemandEstimator, calendar: PeakCalendar) -> None:
         """Write down what is known now, if that can be done at once.
 
         A loop that ends before it has read what there was writes nothing over it.
         """
-        if self._keeping is not None:
-            self._keeping.cancel()
-            await asyncio.gather(self._keeping, return_exceptions=True)
+        await self._keeping.give_up()
         if epoch and self._recalled:
             keeping = asyncio.create_task(self._keep(epoch, self._memory(estimator, calendar)))
             await asyncio.wait([keeping], timeout=STOPPING_S)
@@ -135,12 +133,9 @@ class LearnedState:
             )
         except StaleEpoch:
             log.info("what epoch %d learned is not kept: another one leads", epoch)
-        except (StateUnavailable, InvalidInput) as error:
-            self._journal.trouble("learned", error)
         except Exception as error:  # nobody awaits this
-            self._journal.unexpected("writing down of what was learned", error)
+            self._journal.failed("writing down of what was learned", error)
         else:
-            self._journal.over("learned")
             self._journal.over("writing down of what was learned")
 
 

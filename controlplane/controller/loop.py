@@ -16,12 +16,12 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
 from time import monotonic, time
-from typing import NamedTuple
 
 from controlplane.cluster.head import notes_of
 from controlplane.cluster.protocol import Cluster
 from controlplane.cluster.ray_adapter import WorkerAddress
 from controlplane.controller.accuracy_watch import AccuracyWatch
+from controlplane.controller.applying.plan_applier import PlanApplier
 from controlplane.controller.arrivals import Arrivals
 from controlplane.controller.canaries.canary_watch import CanaryWatch
 from controlplane.controller.events.journal import Journal
@@ -32,6 +32,7 @@ from controlplane.controller.fleet_targets import FleetTargets
 from controlplane.controller.forecaster_training import ForecasterTraining
 from controlplane.controller.gateway_scaling import GatewayScaler
 from controlplane.controller.headroom_watch import HeadroomWatch
+from controlplane.controller.known_catalog import KnownCatalog
 from controlplane.controller.leader_writes import LeaderWrites
 from controlplane.controller.learned_state import LearnedState
 from controlplane.controller.met_workers.roster import Roster
@@ -48,13 +49,11 @@ from controlplane.controller.other_installations import (
     until_alone,
 )
 from controlplane.controller.peak_calendar import PeakCalendar
-from controlplane.controller.plan_applier import PlanApplier
 from controlplane.controller.profiles.profile_checks import ProfileChecks
 from controlplane.controller.profiles.reprofiling import MeasuringOf, Reprofiling
 from controlplane.controller.zone_counts import KindZones, ZoneCounts
 from controlplane.live_latency import LiveLatency
 from controlplane.live_state import LiveState
-from controlplane.load_specs import Specs
 from controlplane.machine import rooms_here
 from controlplane.registry.leftover_artifacts import (
     AbandonedArtifacts,
@@ -74,21 +73,12 @@ from planner.types import Action, Decision, Load, Observation
 from variants.artifacts.protocol import ArtifactStore
 from variants.catalog.protocol import Catalog
 from variants.errors import ClusterUnavailable, StaleEpoch, StateUnavailable
-from variants.types import CatalogSnapshot, DeviceKindName, Peak
+from variants.types import DeviceKindName
 from workers.types import WorkerStatus
 
 log = logging.getLogger(__name__)
 
 SHORTEST_PAUSE_S = 0.05
-
-
-class _CatalogLook(NamedTuple):
-    """What a turn found in the catalog."""
-
-    changed: CatalogSnapshot | None
-    """None while it has the revision that is known."""
-    asked: dict[DeviceKindName, int]
-    peaks: tuple[Peak, ...]
 
 
 class ControlLoop:
@@ -113,19 +103,16 @@ class ControlLoop:
     ) -> None:
         self._settings = settings
         self._catalog = catalog
-        self._store = store
         self._live = live
         self._cluster = cluster
         self._owner = owner
         self._clock_s, self._wall_s = clock_s, wall_s
         self._decision: Decision | None = None
         """The latest one, for the next tick to take what did not change from."""
-        self._known = CatalogSnapshot(revision=-1)
         self._live_latency = LiveLatency()
         self._hourly = HourlyCarbon()
         self._corrected = False
         """Whether what the plan was made by has changed: latency, the hour's carbon, zones."""
-        self._specs = Specs(self._known, store)
         self._turned_at_s = float("-inf")
         self._wake = asyncio.Event()
         self._pool = pool_of(secret, self._wake.set)
@@ -153,6 +140,7 @@ class ControlLoop:
         self._report = LoopReport(
             live, self._journal, lambda: rooms_here(settings), clock_s, wall_s
         )
+        self._known = KnownCatalog(catalog, store, self._report, clock_s)
         self._targets = FleetTargets(cluster, live, self._journal, self._report, clock_s)
         self._applier = PlanApplier(
             cluster, self._pool, self._journal, clock_s, self._targets.scaled
@@ -218,7 +206,7 @@ class ControlLoop:
         decision = await asyncio.to_thread(tick, observation, planner, self._decision)
         self._decision = decision
         stored = await self._leader.may_act(decision)
-        self._applier.know(decision, self._known.revision, self._specs, self._workers)
+        self._applier.know(decision, self._known.now.revision, self._known.specs, self._workers)
         actions = [each for each in decision.actions if stored or isinstance(each, Load)]
         begun = self._applier.apply(actions, self._targets.running)
         reasons, usual_s = self._applier.reasons, self._calendar.orders.usual_s
@@ -310,8 +298,8 @@ class ControlLoop:
             self._settings.tick_s,
         )
         statuses = self._workers.values()
-        self._corrected |= self._accuracy.judge(self._known)
-        known = self._accuracy.at(self._known)
+        self._corrected |= self._accuracy.judge(self._known.now)
+        known = self._accuracy.at(self._known.now)
         self._corrected |= self._live_latency.look(self._clock_s(), known, statuses)
         self._corrected |= self._hourly.moved(self._wall_s())
         catalog = self._hourly.at(self._live_latency.alone(known), self._wall_s())
@@ -341,7 +329,7 @@ class ControlLoop:
             rests=self._change_limits.rests(self._clock_s(), planning.linger_s),
             horizon_s=planning.linger_s,
             absent=absent,
-            frozen=frozen_by(self._known.rules, self._wall_s()),
+            frozen=frozen_by(self._known.now.rules, self._wall_s()),
             corrected=self._corrected,
             interference=self._live_latency.interference,
             swaps_s=self._settings.tick_s,
@@ -379,42 +367,26 @@ class ControlLoop:
     async def _refresh_catalog(self) -> None:
         """Go on with the catalog as it was while the database is away."""
         try:
-            look = await asyncio.to_thread(self._look_at_catalog)
-            if look.changed is not None:
-                self._known = look.changed
-                self._specs = Specs(self._known, self._store)
-            self._targets.asked = look.asked
-            await self._journal.end_freeze(self._known.rules, self._wall_s())
+            said = await self._known.look()
+            self._targets.asked = said.asked
+            await self._journal.end_freeze(self._known.now.rules, self._wall_s())
         except StateUnavailable as error:
             self._journal.trouble("catalog", error)
             self._recorder.catalog_away(error)
-            if self._known.revision < 0:
+            if not self._known.is_read:
                 raise
         else:
             self._journal.over("catalog")
             self._recorder.catalog_answered()
             there = Counter(DeviceKindName(one.device_kind) for one in self._workers.values())
             await self._targets.want(self._settings, there)
-            self._calendar.know(look.peaks, self._known)
-
-    def _look_at_catalog(self) -> _CatalogLook:
-        """All that a turn asks it, and what it asks of disks: one wait for another thread."""
-        self._report.look_at_disks()
-        began_s = self._clock_s()
-        marks = self._catalog.marks()
-        self._report.catalog_pace.answered(1_000 * (self._clock_s() - began_s))
-        known = marks.revision == self._known.revision
-        return _CatalogLook(
-            changed=None if known else self._catalog.snapshot(),
-            asked=marks.inventory,
-            peaks=self._catalog.peaks(),
-        )
+            self._calendar.know(said.peaks, self._known.now)
 
     async def _meet(self, workers: list[WorkerAddress]) -> None:
         """Connect to the workers that are there, forget those that are not, and tell gateways."""
         await self._pool.meet(workers)
         staying = self._node_counts.staying(self._pool.statuses().values())
-        statuses = without_removed(staying, self._known)
+        statuses = without_removed(staying, self._known.now)
         self._workers = {status.worker: status for status in statuses}
         await self._leader.publish([asdict(worker) for worker in workers])
         await self._targets.look_at_starts(
@@ -439,14 +411,14 @@ class ControlLoop:
             self._headroom.gateways(reports.values())
             self._canaries.count(reports)
             self._accuracy.count(reports)
-            known = self._accuracy.at(self._known)
+            known = self._accuracy.at(self._known.now)
             self._arrivals.count(reports, known, self._clock_s())
             self._corrected |= self._zones.count(reports, known, self._clock_s())
             if self._training is not None:
                 self._training.go_on()
             self._learned.keep_on(self._leader.epoch, self._arrivals.estimator, self._calendar)
             replacing = "gateways" in self._targets.replacing
-            frozen = frozen_by(self._known.rules, self._wall_s()) is not None
+            frozen = frozen_by(self._known.now.rules, self._wall_s()) is not None
             now_s = self._clock_s()
             self._gateways.follow(reports, now_s, replacing=replacing, frozen=frozen)
 
@@ -461,13 +433,14 @@ class ControlLoop:
         self._recorder.on_demand()
         version = self._leader.plan.version if self._leader.plan else 0
         try:
-            await self._reprofiling.follow(self._clock_s(), self._known, observation, self._workers)
-            await self._canaries.follow(self._known, self._leader.epoch)
+            known = self._known.now
+            await self._reprofiling.follow(self._clock_s(), known, observation, self._workers)
+            await self._canaries.follow(known, self._leader.epoch)
             await self._accuracy.keep(self._leader.epoch)
             await self._journal.store(
                 observation, decision, begun, epoch=self._leader.epoch, version=version
             )
-            await self._leftovers.free(self._known, self._workers.values())
+            await self._leftovers.free(known, self._workers.values())
             await self._abandoned.free()
         except StateUnavailable as error:
             self._journal.trouble("writing", error)

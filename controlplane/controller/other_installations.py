@@ -9,11 +9,11 @@ the same installation, such as a successor on another machine.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from math import ceil, inf
 from socket import gethostname
-from time import sleep
+from time import monotonic, sleep
 
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.events.succession import EVENTS_READ, RESTORED, TELLING
@@ -97,6 +97,9 @@ async def until_alone(
     journal: Journal,
     wall_s: Callable[[], float],
     behind_s: float = BEHIND_S,
+    *,
+    clock_s: Callable[[], float] = monotonic,
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> None:
     """Return when no other installation plans by this catalog, or uses this live state, and when no
     newer cluster of this one has it.
@@ -104,13 +107,16 @@ async def until_alone(
     Another installation is told of. A live state that does not answer is waited for by nobody.
 
     Args:
+        wall_s: Unix time.
         behind_s: how far the clock of another one may be behind (``may_be_behind_s``).
+        clock_s: a clock that nobody sets.
+        pause: waits for so many seconds.
 
     Raises:
         StateUnavailable: the database does not answer.
     """
     told = waits = False
-    silence = _Silence()
+    silence = _Silence(clock_s)
     while True:
         # One that is deployed anew stops, and its successor leads a few seconds later.
         other = await asyncio.to_thread(
@@ -125,7 +131,7 @@ async def until_alone(
             if not waits:
                 waits = True
                 log.info("a newer cluster of this installation leads: this one waits for its end")
-            await asyncio.sleep(AGAIN_S)
+            await pause(AGAIN_S)
             continue
         if other is None:
             subject, other = "live state", await claimed_by_another(owner, live)
@@ -136,7 +142,7 @@ async def until_alone(
             journal.tell("other_installation", subject, other)
             with contextlib.suppress(StateUnavailable):
                 await journal.store_events()
-        await asyncio.sleep(AGAIN_S)
+        await pause(AGAIN_S)
 
 
 async def _led_by_newer_cluster(owner: str, live: LiveState) -> bool:
@@ -152,7 +158,8 @@ class _Silence:
     ahead, what it wrote last is of the future for long after it is gone; and one that is behind
     would have it gone while it writes."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock_s: Callable[[], float]) -> None:
+        self._clock_s = clock_s
         self._at, self._since_s = "", 0.0
 
     def lasts_s(self, at: str) -> float:
@@ -161,7 +168,7 @@ class _Silence:
         Args:
             at: when that was, by the other one's clock.
         """
-        now_s = asyncio.get_running_loop().time()
+        now_s = self._clock_s()
         if at != self._at:
             self._at, self._since_s = at, now_s
         return now_s - self._since_s

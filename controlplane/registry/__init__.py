@@ -3,8 +3,9 @@
 In: a model's file, labelled rows and options, from the command line or over REST. Out: a version
 with measured variants in catalog and store, whole or absent; progress on the way.
 
-Read ``registration`` (a new version; with ``buckets``, one for each of several lengths) and
-``extension`` (more variants of a known one); both go through ``preparation`` (check, with
+Read ``registration`` (a new version; with ``buckets``, one for each of several lengths), with
+``new_versions`` (which files become one, and which number and stage it gets), and ``extension``
+(more variants of a known one); both go through ``preparation`` (check, with
 ``joined_task``, build, measure) and ``storing`` (write all or nothing). ``damage``, ``repairing``
 and ``rebuilds`` restore artifacts, and ``leftover_artifacts`` frees those that nothing registered
 uses. ``watch`` follows a folder of versions; ``over_rest`` serves REST by running the command line

@@ -62,7 +62,9 @@ def by_length(
     source = files[0]
     lengths = _lengths(request, known, _having(known, versions, source))
     if request.path.is_dir() or source.path.suffix != ".onnx":
-        raise InvalidInput("a model for rows of several lengths is a single .onnx file")
+        raise InvalidInput(
+            f"a model for rows of several lengths is a single .onnx file, not {request.path.name}"
+        )
     longest = max(lengths[-1], known.lengths[-1] if known is not None else 0)
     made: list[Part] = []
     with Sandbox(limits.trial) as sandbox:
@@ -140,7 +142,10 @@ def _lengths(
         return having or known.lengths
     lengths = tuple(sorted(set(request.lengths)))
     if not 1 <= len(lengths) <= MOST_LENGTHS or lengths[0] < 1:
-        raise InvalidInput(f"--lengths has 1 to {MOST_LENGTHS} lengths, each 1 or more")
+        given = ",".join(map(str, request.lengths))
+        raise InvalidInput(
+            f"--lengths are 1 to {MOST_LENGTHS} lengths, each 1 or more, not {given[:40]!r}"
+        )
     if known is None:
         return lengths
     if having or set(lengths) <= set(known.lengths):

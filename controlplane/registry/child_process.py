@@ -4,12 +4,16 @@ import asyncio
 import contextlib
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import orjson
 
 from controlplane.settings import Settings
+
+COMMAND_LINE = (sys.executable, "-P", "-m", "controlplane.cli.main")
+"""``modelless``, as this process has it; ``-P``: no module of the working directory is imported."""
 
 
 def settings_environment(settings: Settings) -> dict[str, str]:

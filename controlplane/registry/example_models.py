@@ -79,23 +79,12 @@ def ensure_digits(
     limits = RegistrationLimits(
         model_mib=settings.max_model_mib, measure=measure or MeasureLimits()
     )
-    # A task that is known keeps what it has: its operator may have said otherwise.
     is_new = all(task.name != digits.FAMILY for task in snapshot.tasks)
     results = []
     for index, model in enumerate(missing):
-        request = RegistrationRequest(
-            path=folder / model,
-            task=digits.FAMILY,
-            evaluation=folder / "evaluation.npz",
-            calibration=folder / "calibration.npz",
-            labels=digits.LABELS,
-            kinds=KINDS,
-            threads=False,
-            image=IMAGE if is_new else None,
-        )
         with measuring_first(settings.run_dir):
             result = register(
-                request,
+                _request(folder, model, is_new=is_new),
                 catalog,
                 store,
                 kinds_to_register(settings),
@@ -106,6 +95,25 @@ def ensure_digits(
         results.append(result)
         registered(result)
     return tuple(results)
+
+
+def _request(folder: Path, model: str, *, is_new: bool) -> RegistrationRequest:
+    """The registration of a model of the family.
+
+    Args:
+        is_new: whether its task is. One that is known keeps what it has: its operator may have
+            said otherwise.
+    """
+    return RegistrationRequest(
+        path=folder / model,
+        task=digits.FAMILY,
+        evaluation=folder / "evaluation.npz",
+        calibration=folder / "calibration.npz",
+        labels=digits.LABELS,
+        kinds=KINDS,
+        threads=False,
+        image=IMAGE if is_new else None,
+    )
 
 
 def unregistered(catalog: CatalogSnapshot) -> tuple[str, ...]:

@@ -9,10 +9,10 @@ import asyncio
 import contextlib
 import logging
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from controlplane.registry.child_process import (
+    COMMAND_LINE,
     end_group,
     json_object,
     settings_environment,
@@ -37,7 +37,7 @@ class Rebuilds:
         settings: Settings,
         tell: Tell,
         *,
-        command: Sequence[str] = (sys.executable, "-P", "-m", "controlplane.cli.main"),
+        command: Sequence[str] = COMMAND_LINE,
     ) -> None:
         self._settings = settings
         self._tell = tell

@@ -8,7 +8,7 @@ Until ``store`` nothing is written outside a temporary folder. Only what is dama
 are known already is restored before, now that their files and rows are at hand.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -26,8 +26,14 @@ from controlplane.building.types import (
     RegistrationResult,
 )
 from controlplane.building.work_folder import work_folder
-from controlplane.profiling.workbench import now
 from controlplane.registry.buckets import Part, as_in_the_others, by_length
+from controlplane.registry.new_versions import (
+    known_of,
+    refuse_removed,
+    sort_out,
+    stage_of,
+    version_of,
+)
 from controlplane.registry.preparation import STEPS_EXPECTED, preparation_for
 from controlplane.registry.repairing import Mending
 from controlplane.registry.storing import commit, result_of
@@ -35,22 +41,16 @@ from variants.artifacts.protocol import ArtifactStore
 from variants.artifacts.storing_notes import StoringNotes
 from variants.buckets import BucketedTask, bucketed_named
 from variants.catalog.protocol import Catalog
-from variants.catalog.removal import check_number
-from variants.catalog.validity.spaces import WHY, is_own_space
+from variants.catalog.validity.plain_values import check_name
 from variants.errors import Conflict, InvalidInput
 from variants.metrics.metric import parse_metric
 from variants.model_files import ModelFile, find_model_files
 from variants.types import (
-    NAME,
     CatalogSnapshot,
     DeviceKind,
-    Digest,
-    ModelName,
     ModelVersion,
-    Stage,
     Task,
     TaskName,
-    TextInput,
 )
 
 
@@ -210,20 +210,20 @@ class _Adding(NamedTuple):
         )
         known = self._task(task_name)
         mending = Mending(snapshot, self.store, preparation, meter, limits, self.scratch)
-        repaired = mending.mend(_known(files, digests, snapshot, task_name))
-        new, unchanged, nothing_new = _sort_out(files, digests, snapshot, task_name)
+        repaired = mending.mend(known_of(files, digests, snapshot, task_name))
+        new, unchanged, nothing_new = sort_out(files, digests, snapshot, task_name)
         if nothing_new is not None:
             return _Found(known, [], unchanged, repaired, nothing_new)
         for file in new:
-            _refuse_removed(file, digests[file], task_name, catalog)
+            refuse_removed(file, digests[file], task_name, catalog)
         if self.notes is not None:  # else all would be built and measured in vain
             self.notes.ensure_room(sum(file.path.stat().st_size for file in new))
         meter.expect(len(new) * (2 + STEPS_EXPECTED))
         task, prepared = known, list[Prepared]()
         for file in new:
-            stage = _stage(request, file.model, task_name, snapshot, bool(prepared))
+            stage = stage_of(request, file.model, task_name, snapshot, bool(prepared))
             own = request.own_text
-            version = _version_of(file, digests[file], task_name, stage, catalog, own)
+            version = version_of(file, digests[file], task_name, stage, catalog, own)
             folder = work / task_name / version.label
             folder.mkdir(parents=True)
             prepared.append(preparation.prepare(version, file.path, task, folder))
@@ -272,146 +272,15 @@ def _refuse_nothing_new(found: Sequence[_Found]) -> None:
         raise reasons[0]
 
 
-def _refuse_removed(file: ModelFile, digest: Digest, task: TaskName, catalog: Catalog) -> None:
-    """Refuse the number of another model that was removed now, not when all is measured.
-
-    Raises:
-        Conflict: the number of the file's folder was that of other bytes.
-    """
-    if file.version is not None:
-        version = _version_of(file, digest, task, Stage.CANARY, catalog)
-        check_number(version, catalog.removed_versions(task, file.model))
-
-
-def _version_of(
-    file: ModelFile,
-    digest: Digest,
-    task: TaskName,
-    stage: Stage,
-    catalog: Catalog,
-    own_text: TextInput | None = None,
-) -> ModelVersion:
-    """The version that a file becomes: the number of its folder, or else the next one."""
-    return ModelVersion(
-        task=task,
-        model=file.model,
-        version=file.version or catalog.next_version(task, file.model),
-        stage=stage,
-        source=digest,
-        format=file.path.suffix.removeprefix("."),
-        created_at=now(),
-        text=own_text,
-    )
-
-
 def _task_name(text: str) -> TaskName:
     """
     Raises:
         InvalidInput: it cannot be a task's name.
     """
-    if not NAME.fullmatch(text):
-        raise InvalidInput(
-            f"{text[:128]!r} cannot be a task's name: lower-case letters, digits, dots, dashes "
-            "and underscores can"
-        )
+    check_name(text, "a task")
     return TaskName(text)
 
 
 def _limit_mib(path: Path, limits: RegistrationLimits) -> float:
     """An archive holds the weights twice: the program's and the ONNX's."""
     return limits.model_mib * (2 if path.suffix == ".pt2" else 1)
-
-
-class _Sorted(NamedTuple):
-    """Files by whether they are registered already, with the same bytes."""
-
-    new: list[ModelFile]
-    unchanged: tuple[str, ...]
-    """Labels of versions."""
-    nothing_new: Conflict | None
-    """Why none is new, where none is."""
-
-
-def _sort_out(
-    files: Sequence[ModelFile],
-    digests: Mapping[ModelFile, Digest],
-    snapshot: CatalogSnapshot,
-    task: TaskName,
-) -> _Sorted:
-    """
-    Raises:
-        Conflict: a file has the number of a version with other bytes.
-    """
-    new: list[ModelFile] = []
-    unchanged: list[str] = []
-    for file in files:
-        known = [v for v in snapshot.versions if (v.task, v.model) == (task, file.model)]
-        same = next((v for v in known if v.version == file.version), None)
-        if same is not None:
-            if same.source != digests[file]:
-                raise Conflict(
-                    f"version {same.label!r} of task {task!r} exists with other bytes; "
-                    "give the new model a new number"
-                )
-            unchanged.append(same.label)
-            continue
-        twin = next((v for v in known if v.source == digests[file]), None)
-        if file.version is None and twin is not None:
-            build = f"modelless variants build {task} {twin.model} {twin.version}"
-            message = (
-                f"{file.path.name} is registered already, as {twin.label!r}; "
-                f"`{build}` adds kinds of variants that it lacks"
-            )
-            return _Sorted([], (twin.label,), Conflict(message))
-        new.append(file)
-    labels = ", ".join(unchanged)
-    nothing_new = Conflict(f"{labels}: registered already, and nothing is new") if not new else None
-    return _Sorted(new, tuple(unchanged), nothing_new)
-
-
-def _known(
-    files: Sequence[ModelFile],
-    digests: Mapping[ModelFile, Digest],
-    snapshot: CatalogSnapshot,
-    task: TaskName,
-) -> list[tuple[ModelFile, ModelVersion]]:
-    """Files that are sources of versions of their model, each with its version."""
-    return [
-        (file, version)
-        for file in files
-        for version in snapshot.versions
-        if (version.task, version.model, version.source) == (task, file.model, digests[file])
-        and file.version in (None, version.version)
-    ]
-
-
-def _stage(
-    request: RegistrationRequest,
-    model: ModelName,
-    task: str,
-    snapshot: CatalogSnapshot,
-    later: bool,
-) -> Stage:
-    """Live for a model's first version; the next ones have to prove themselves. So has any that
-    comes beside a live one whose vectors its own cannot be compared with.
-
-    Args:
-        later: whether it comes with another file of the same registration.
-
-    Raises:
-        Conflict: it is to be live beside such a one.
-    """
-    known_task = next((one for one in snapshot.tasks if one.name == task), None)
-    metric = request.metric or "top1" if known_task is None else known_task.metric
-    live = [v for v in snapshot.versions if v.task == task and v.stage is Stage.LIVE]
-    apart = is_own_space(metric) and bool(live or later)
-    if request.stage is Stage.LIVE and apart:
-        beside = live[0].label if live else "the first file"
-        raise Conflict(
-            f"{beside} of task {task!r} is live, and {WHY}: register it as a canary, and"
-            " `modelless promote` it when all vectors that are kept are its"
-        )
-    if request.stage is not None:
-        return request.stage
-    known = any((v.task, v.model) == (task, model) for v in snapshot.versions)
-    return Stage.CANARY if known or later or apart else Stage.LIVE

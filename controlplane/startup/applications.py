@@ -3,8 +3,15 @@
 from collections.abc import Container
 from typing import Any
 
-from controlplane.cluster.serve_applications import CONTROLLER_APP, GATEWAY_APP, WORKER_APP
+from controlplane.cluster.serve_applications import (
+    CONTROLLER_APP,
+    GATEWAY_APP,
+    WORKER_APP,
+    applications_now,
+)
+from controlplane.cluster.start_reports import complaints
 from controlplane.settings import Settings
+from variants.errors import ClusterUnavailable
 
 
 def applications(settings: Settings, absent: Container[str] = ()) -> dict[str, Any]:
@@ -28,3 +35,13 @@ def applications(settings: Settings, absent: Container[str] = ()) -> dict[str, A
 def worker_names(settings: Settings) -> list[str]:
     """The applications of the workers, one for each device kind."""
     return [WORKER_APP + kind.name for kind in settings.kinds]
+
+
+def complaints_of(settings: Settings) -> str:
+    """What Ray Serve says of applications that do not run, as part of a sentence: each with a space
+    before it and a semicolon behind."""
+    try:
+        found = complaints(applications_now({*worker_names(settings), GATEWAY_APP, CONTROLLER_APP}))
+    except ClusterUnavailable as error:
+        found = [error.message]
+    return "".join(f" {one};" for one in found)

@@ -28,7 +28,18 @@ def base_url(settings: Settings, node: str = "127.0.0.1") -> str:
 
 
 def state_path(settings: Settings) -> Path:
+    """What a ``modelless up`` writes down about itself."""
     return settings.run_dir / "up.json"
+
+
+def lock_path(settings: Settings) -> Path:
+    """What a ``modelless up`` holds locked for as long as it lives."""
+    return settings.run_dir / "up.lock"
+
+
+def ready_path(settings: Settings) -> Path:
+    """What is there, with the process in it, once a ``modelless up`` serves."""
+    return settings.run_dir / "ready"
 
 
 def write_state(
@@ -85,7 +96,7 @@ def read_state(settings: Settings) -> dict[str, object] | None:
 def running(settings: Settings) -> dict[str, object] | None:
     """State of a live ``modelless up`` on this state directory, or None."""
     try:
-        with (settings.run_dir / "up.lock").open("a+") as lock:
+        with lock_path(settings).open("a+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return read_state(settings)
@@ -97,7 +108,7 @@ def running(settings: Settings) -> dict[str, object] | None:
 def is_serving(settings: Settings, state: Mapping[str, object]) -> bool:
     """Whether a live ``modelless up`` has begun to serve: before, it trains, measures and loads."""
     try:
-        return (settings.run_dir / "ready").read_text() == str(state["pid"])
+        return ready_path(settings).read_text() == str(state["pid"])
     except OSError:
         return False
 

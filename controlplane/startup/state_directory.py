@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import IO
 
-from controlplane.cluster.processes.ray_environment import ray_dir
+from controlplane.cluster.processes.ray_environment import TOKEN_FILE, ray_dir
 from controlplane.settings import Settings
 from controlplane.startup.presence import read_state, state_path
 from controlplane.startup.processes import end_processes
@@ -36,7 +36,7 @@ def prepare(settings: Settings) -> None:
         with contextlib.suppress(PermissionError):  # another user made it, as on some volumes
             settings.run_dir.chmod(0o700)  # also where it was copied from elsewhere
         ensure_secret(settings.secret_path)
-        _ensure_token(settings.state_dir / "ray.token")
+        _ensure_token(settings.state_dir / TOKEN_FILE)
     except OSError as error:
         cannot = f"the state directory {settings.state_dir} cannot be used: {error.strerror}"
         if error.errno in FULL:
@@ -45,8 +45,8 @@ def prepare(settings: Settings) -> None:
     excess = path_excess(settings)
     if excess > 0:
         raise InvalidInput(
-            f"the state directory's path is {excess} bytes too long for Unix sockets;"
-            " set MODELLESS_STATE_DIR to a shorter one"
+            f"the path of {settings.state_dir} is {excess} bytes too long for Unix sockets; set"
+            " MODELLESS_STATE_DIR to a shorter one"
         )
 
 

@@ -7,15 +7,11 @@ processes that it started, and leaves none behind; a successor ends what a kille
 import asyncio
 import contextlib
 import os
-import signal
-import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Collection
 from datetime import datetime
 from itertools import count
-from typing import IO
 
 import psutil
 
@@ -39,30 +35,16 @@ from controlplane.cluster.processes.ray_processes import (
     worker_template,
 )
 from controlplane.cluster.processes.raylet import RayletWatch
-from controlplane.cluster.serve_applications import (
-    CONTROLLER_APP,
-    GATEWAY_APP,
-    applications_now,
-    deploy,
-    gateway_nodes,
-    until_running,
-)
-from controlplane.cluster.start_reports import complaints
-from controlplane.gateway.listening import Kept, bind, keep, other_place
-from controlplane.live_state import ENDING, opened
+from controlplane.cluster.serve_applications import deploy, gateway_nodes, until_running
 from controlplane.settings import Settings
-from controlplane.startup.applications import applications, worker_names
+from controlplane.startup.applications import applications, complaints_of
 from controlplane.startup.awaited_nodes import await_nodes
+from controlplane.startup.claim import Claim
 from controlplane.startup.found_nodes import out_of_reach, with_kinds_of
-from controlplane.startup.presence import (
-    already_running,
-    base_url,
-    read_state,
-    state_path,
-    write_state,
-)
+from controlplane.startup.interruption import Interruption
+from controlplane.startup.presence import base_url, write_state
 from controlplane.startup.process_limits import check_process_limits
-from controlplane.startup.processes import StartedProcesses, calm_serve, deaf_to_hang_ups, on_end
+from controlplane.startup.processes import StartedProcesses, calm_serve, deaf_to_hang_ups
 from controlplane.startup.reached_gateway import ReachedGateway, answering
 from controlplane.startup.readiness import READY_S, index_reader, until_loaded
 from controlplane.startup.state_directory import (
@@ -71,18 +53,12 @@ from controlplane.startup.state_directory import (
     clear_leftovers,
     forget_counts,
     prepare,
-    take_lock,
 )
-from controlplane.startup.valkey import EmbeddedValkey, reach
+from controlplane.startup.valkey import EmbeddedValkey, announce_end, reach
 from variants.disk import ensure_room
 from variants.errors import ClusterUnavailable, Conflict, InvalidInput, StateUnavailable
 
 STOP_S = 40.0
-ONE_SIGNAL_S = 0.5
-"""Signals that follow within this time are one: ``timeout`` and ``make`` pass one on that the whole
-group of processes has got already. A later one ends everything at once."""
-HEARD_S = 0.1
-"""What gateways get to hear that everything ends, before the first worker goes."""
 WATCH_S = 1.0
 REMEMBER_S = 5.0
 """How often processes below this one are written down: finding them reads all of the machine's,
@@ -110,12 +86,8 @@ class Supervisor:
         self._raylet: RayletWatch | None = None
         self._joined = ""
         """Where the Ray is that was joined or started, for `modelless upgrade`."""
-        self._stop = threading.Event()
-        self._interrupted_s: float | None = None
-        """When it was told to stop first."""
-        self._lock: IO[str] | None = None
-        self._kept: dict[int, socket.socket] = {}
-        """What keeps the gateways' ports from other installations, by port."""
+        self._interruption = Interruption(self._kill, lambda: self._deploying)
+        self._claim = Claim(settings)
         self._said = ""
         self._watching = False
         self.url = base_url(settings)
@@ -142,55 +114,22 @@ class Supervisor:
         prepare(settings)
         if fault := client_keys.token_fault(settings.client_keys_path, settings.api_token):
             raise InvalidInput(fault)
-        try:
-            lock = take_lock(settings.run_dir / "up.lock")
-        except OSError as error:
-            raise InvalidInput(
-                f"{settings.run_dir} cannot be locked: {error.strerror}; set MODELLESS_STATE_DIR"
-            ) from error
-        if lock is None:
-            raise Conflict(already_running(settings, read_state(settings)))
-        self._lock = lock
+        self._claim.take_directory()
         left = clear_leftovers(settings)
         if left:
             self._say(f"ended {left} processes that an earlier, killed run had left")
         clear_files(settings)
         try:
             ensure_room(settings.run_dir, ROOM_BYTES)
-            self._take_ports()
+            self._claim.take_ports()
         except (StateUnavailable, Conflict):
-            self._release()
+            self._claim.release()
             raise
         # From here on `modelless down` has to find us, also while examples are being made.
         write_state(settings, os.getpid(), self._started.ids)
-        self._interruptible()
+        self._interruption.ends_starts()
         # It imports while the catalog is looked after and Ray's own servers start.
         self._template = worker_template(settings)
-
-    def _take_ports(self) -> None:
-        """Keep the ports for the gateways of this installation.
-
-        Raises:
-            Conflict: one is taken, or is not ours.
-        """
-        settings, alone = self._settings, not self._settings.ray_address
-        ports = [(settings.port, "--port or MODELLESS_PORT")]
-        if settings.grpc_port:
-            ports.append((settings.grpc_port, "MODELLESS_GRPC_PORT, or 0 for no gRPC"))
-        for port, remedy in ports:
-            try:
-                if alone and port not in self._kept:
-                    self._kept[port] = keep(settings.host, port)
-                # On a cluster, gateways of a killed `up` may still answer: this one takes them
-                # over. There the machines of gateways have the ports, and this one need not.
-                bind(settings, alone=alone, port=port, listen=False).close()
-            except Kept as error:
-                raise Conflict(f"{error}; choose another port with {remedy}") from error
-            except OSError as error:
-                raise Conflict(
-                    f"{settings.host}:{port} cannot be used: {error.strerror}; "
-                    f"{other_place(error, remedy)}"
-                ) from error
 
     def join(self, tell: Say) -> Settings:
         """Join the cluster that the settings name, wait for the nodes that are to come, and look
@@ -209,7 +148,7 @@ class Supervisor:
         """
         self._begin()
         # Ray handles them in its way; until the applications run, the start just ends.
-        self._interruptible()
+        self._interruption.ends_starts()
         nodes = NodeLook(listed_in_time)
         with self._step("Nodes") as done:
             missing = await_nodes(self._settings.nodes, nodes.count, tell)
@@ -234,17 +173,16 @@ class Supervisor:
         """
         settings = self._settings
         if not settings.ray_address:
-            self._take_ports()  # once more: training and measuring may have taken minutes
+            self._claim.take_ports()  # once more: training and measuring may have taken minutes
         if not self._ray:
             self._begin()
-        on_end(self._interrupt)
-        signal.signal(signal.SIGINT, self._interrupt)
+        self._interruption.ends_in_order()
         with self._step("Ray Serve") as done:
             made = applications(settings, self._absent)
             self._deploying = True
             deploy(made, logs_place(settings), self._say)
             self._deploying = False
-            until_running(made, self._stop.is_set, self._say)
+            until_running(made, self._interruption.is_told, self._say)
             if settings.ray_address and settings.gateway_nodes != "head":
                 urls = [base_url(settings, node) for node in gateway_nodes()]
                 self.url = next(iter(urls), self.url)
@@ -253,7 +191,7 @@ class Supervisor:
             self._write_down()
             calm_serve()
             told = f"gateway, control loop, {workers}"
-            done("interrupted" if self._stop.is_set() else told)
+            done("interrupted" if self._interruption.is_told() else told)
 
     def _begin(self) -> None:
         """The live state and Ray."""
@@ -274,7 +212,7 @@ class Supervisor:
             self._ray = True
             with deaf_to_hang_ups():
                 start_ray(settings, self._template)
-            if self._stop.is_set():  # Ray may have swallowed the exception
+            if self._interruption.is_told():  # Ray may have swallowed the exception
                 raise KeyboardInterrupt
             self._joined = joined_ray()
             self._remember()
@@ -287,32 +225,26 @@ class Supervisor:
             ClusterUnavailable: not even one was loaded.
             KeyboardInterrupt: Ctrl-C, SIGTERM or `modelless down` ended the start.
         """
-        if expected and not self._stop.is_set():
+        if expected and not self._interruption.is_told():
             with self._step("Variants") as done:
                 ready = self._until_loaded(expected, tasks)
-                done("interrupted" if self._stop.is_set() else f"{ready} of {expected} loaded")
-        if self._stop.is_set():
+                done(
+                    "interrupted"
+                    if self._interruption.is_told()
+                    else f"{ready} of {expected} loaded"
+                )
+        if self._interruption.is_told():
             raise KeyboardInterrupt
 
     def _until_loaded(self, expected: int, tasks: Collection[str]) -> int:
         ask = index_reader(self._settings, self.url)
-        ready = until_loaded(ask, expected, tasks, self._stop.wait)
-        if not ready and not self._stop.is_set():
+        ready = until_loaded(ask, expected, tasks, self._interruption.wait)
+        if not ready and not self._interruption.is_told():
             raise ClusterUnavailable(
-                f"no variant was loaded within {READY_S:,.0f} s;{self._complaints()}"
+                f"no variant was loaded within {READY_S:,.0f} s;{complaints_of(self._settings)}"
                 f" the logs are in {logs_place(self._settings)}"
             )
         return ready
-
-    def _complaints(self) -> str:
-        """What Ray Serve says of applications that do not run, as part of a sentence."""
-        settings = self._settings
-        names = {*worker_names(settings), GATEWAY_APP, CONTROLLER_APP}
-        try:
-            found = complaints(applications_now(names))
-        except ClusterUnavailable as error:
-            found = [error.message]
-        return "".join(f" {one};" for one in found)
 
     # -- watch ----------------------------------------------------------------------------------
 
@@ -327,7 +259,7 @@ class Supervisor:
         self._raylet = RayletWatch(raylet_socket())
         control_store = watch_control_store(self._settings)
         for look in count(1):
-            if self._stop.wait(WATCH_S):
+            if self._interruption.wait(WATCH_S):
                 return
             if look % round(REMEMBER_S / WATCH_S) == 0:
                 self._remember()
@@ -380,43 +312,18 @@ class Supervisor:
     def _ray_has_ended(self) -> bool:
         return self._raylet is not None and self._raylet.has_ended()
 
-    def _interruptible(self) -> None:
-        """Until the applications run, the start just ends by Ctrl-C and SIGTERM alike."""
-        on_end(self._end_start)
-        if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
-            signal.signal(signal.SIGINT, self._end_start)
-
-    def _end_start(self, _signal: int, _frame: object) -> None:
-        self._stop.set()
-        if not self._is_repeated():
-            raise KeyboardInterrupt
-
-    def _interrupt(self, _signal: int, _frame: object) -> None:
-        self._stop.set()
-        is_first = self._interrupted_s is None
-        if self._is_repeated():
-            return
-        if not is_first:
-            self._say("killed on request; queries in flight are lost")
-            self._started.end()
-            os._exit(130)
-        elif self._deploying:
-            raise KeyboardInterrupt
-
-    def _is_repeated(self) -> bool:
-        """Whether a signal is one that has come just before."""
-        now_s = time.monotonic()
-        if self._interrupted_s is None:
-            self._interrupted_s = now_s
-            return False
-        return now_s - self._interrupted_s <= ONE_SIGNAL_S
+    def _kill(self) -> None:
+        """End everything at once, this process as well."""
+        self._say("killed on request; queries in flight are lost")
+        self._started.end()
+        os._exit(130)
 
     # -- stop -----------------------------------------------------------------------------------
 
     @property
     def is_interrupted(self) -> bool:
         """Whether it was told to stop."""
-        return self._stop.is_set()
+        return self._interruption.is_told()
 
     @property
     def has_begun(self) -> bool:
@@ -430,10 +337,9 @@ class Supervisor:
 
     def stop(self) -> None:
         """Stop everything in reverse: workers finish their queries, then the services end."""
-        self._stop.set()
+        self._interruption.tell()
         if self.has_begun:  # a signal must not break off what ends processes
-            on_end(self._interrupt)
-            signal.signal(signal.SIGINT, self._interrupt)
+            self._interruption.ends_in_order()
         with contextlib.suppress(psutil.Error):
             self._remember()
         # Without a raylet there is nothing to drain, and a call to Ray ends this process at once.
@@ -443,7 +349,7 @@ class Supervisor:
             watchdog.start()
             # Gateways say so to whoever they cannot answer any more.
             with contextlib.suppress(StateUnavailable):
-                asyncio.run(_announce_end(self._settings.live_url))
+                asyncio.run(announce_end(self._settings.live_url))
             try:
                 # On a machine of our own, what was never served ends with its processes.
                 stop_ray(serving=bool(self._settings.ray_address) or not self._deploying)
@@ -458,16 +364,7 @@ class Supervisor:
         if self._raylet is not None:
             self._raylet.close()
         forget_counts(self._settings)
-        self._release()
-
-    def _release(self) -> None:
-        """Give the state directory free."""
-        if self._lock is not None:
-            state_path(self._settings).unlink(missing_ok=True)
-            self._lock.close()
-            self._lock = None
-        while self._kept:
-            self._kept.popitem()[1].close()
+        self._claim.release()
 
     def _remember(self) -> None:
         """Note all processes below this one, so that none can be forgotten."""
@@ -494,9 +391,3 @@ def _ray_words(settings: Settings) -> str:
     beside = " for workers of all layouts" if settings.layouts else ""
     where = settings.ray_address or f"{settings.all_cores} cores{beside}, loopback"
     return f"{version('ray')}, {where}, token authentication"
-
-
-async def _announce_end(url: str) -> None:
-    async with opened(url) as live:
-        await live.notify(ENDING)
-        await asyncio.sleep(HEARD_S)

@@ -1,6 +1,7 @@
 """The live state of a start: a Valkey server on a private Unix socket, ended with its owner, or the
 one that a setting names."""
 
+import asyncio
 import os
 import shutil
 import signal
@@ -15,10 +16,12 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 from redis.retry import Retry
 
-from controlplane.live_state import opened
+from controlplane.live_state import ENDING, opened
 from variants.errors import ClusterUnavailable, StateUnavailable
 
 START_S = 10.0
+HEARD_S = 0.1
+"""What gateways get to hear that everything ends, before the first worker goes."""
 MOST_LOG_BYTES = 2**20
 """Of the log, from which on a start begins it anew. It has some lines for each start."""
 
@@ -185,3 +188,14 @@ async def reach(url: str) -> None:
             await live.ping()
     except StateUnavailable as error:
         raise StateUnavailable(f"{error.message}; is MODELLESS_REDIS_URL right?") from error
+
+
+async def announce_end(url: str) -> None:
+    """Tell whoever follows the live state that everything ends, and give them time to hear it.
+
+    Raises:
+        StateUnavailable: it does not answer.
+    """
+    async with opened(url) as live:
+        await live.notify(ENDING)
+        await asyncio.sleep(HEARD_S)

@@ -187,9 +187,9 @@ def event_kinds() -> set[str]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call):
                 name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-                if name in ("Event", "event_of"):
+                if name == "Event":
                     kinds |= {words(k.value) for k in node.keywords if k.arg == "kind"}
-                elif name in ("tell", "_tell", "_event", "_tell_failure"):
+                elif name in ("tell", "_tell", "_event", "_tell_failure", "happened"):
                     kinds |= {words(argument) for argument in node.args[:1]}
                 elif name == "_fail":
                     kinds |= {words(argument) for argument in node.args[1:2]}

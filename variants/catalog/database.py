@@ -74,6 +74,11 @@ def parse_url(url: str) -> URL:
     )
 
 
+def kind_of(url: str) -> str:
+    """What people call the database of a catalog."""
+    return "SQLite" if url.startswith("sqlite") else "PostgreSQL"
+
+
 def shown(url: URL) -> str:
     """The URL without secrets: libpq takes a password among the options behind the ``?``, too."""
     hidden = {name: "***" for name in url.query if "password" in name.lower()}

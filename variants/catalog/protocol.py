@@ -474,6 +474,16 @@ class Catalog(Protocol):
         """Release connections. Calling it twice is allowed."""
 
 
+def plans_kept(parts: int) -> int:
+    """How many plans are kept where the newest has so many placements and routes."""
+    return min(PLANS_KEPT, max(LEAST_KEPT, PLAN_PARTS_KEPT // max(1, parts)))
+
+
+def ticks_kept(size: int) -> int:
+    """How many records of turns are kept where the newest has so many bytes."""
+    return min(TICKS_KEPT, max(LEAST_KEPT, TICK_BYTES_KEPT // size))
+
+
 name_key = attrgetter("name")
 """By which tasks and device kinds stand in order, as versions, variants and profiles by theirs."""
 version_key = attrgetter("task", "model", "version")

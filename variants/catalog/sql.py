@@ -28,14 +28,11 @@ from variants.catalog.database import BUSY_TIMEOUT_S, is_newest
 from variants.catalog.memory import MemoryCatalog
 from variants.catalog.protocol import (
     EVENTS_KEPT,
-    LEAST_KEPT,
-    PLAN_PARTS_KEPT,
-    PLANS_KEPT,
     RARE_EVENTS_KEPT,
-    TICK_BYTES_KEPT,
-    TICKS_KEPT,
     Catalog,
     Marks,
+    plans_kept,
+    ticks_kept,
 )
 from variants.catalog.removal import check_number
 from variants.catalog.rows import plan_row, read_plan, read_task, task_row, variant_row, version_row
@@ -45,7 +42,13 @@ from variants.catalog.sql_profiles import SqlProfileTables, insert_profiles, put
 from variants.catalog.sql_snapshot import LastRead, read_snapshot
 from variants.catalog.sql_tasks import put_tokenizer, removed_versions
 from variants.catalog.validity.buckets import check_names
-from variants.catalog.validity.plans import check_event, check_inventory, check_plan, plain_body
+from variants.catalog.validity.plans import (
+    check_event,
+    check_inventory,
+    check_leads,
+    check_plan,
+    plain_body,
+)
 from variants.catalog.validity.registrations import check_conflicts, check_registration
 from variants.errors import StaleEpoch
 from variants.types import (
@@ -183,19 +186,15 @@ class SqlCatalog(SqlProfileTables):
         check_plan(plan)
         with self._transaction(self._writer) as connection:
             newest = leading_epoch(connection)
-            if plan.epoch != newest or not newest:
-                raise StaleEpoch(f"a plan of epoch {plan.epoch} came; the leader's is {newest}")
+            check_leads(plan.epoch, newest, "a plan")
             if not has_led(connection, plan.epoch):
                 raise StaleEpoch(f"epoch {plan.epoch} led before a backup was restored here")
             stored = replace(
                 plan, version=counters.advance(connection, "plan"), workers=dict(plan.workers)
             )
             connection.execute(insert(tables.plans), plan_row(stored))
-            parts = max(1, len(stored.placements) + len(stored.routes))
-            keep = min(PLANS_KEPT, max(LEAST_KEPT, PLAN_PARTS_KEPT // parts))
-            connection.execute(
-                delete(tables.plans).where(tables.plans.c.version <= stored.version - keep)
-            )
+            oldest = stored.version - plans_kept(len(stored.placements) + len(stored.routes))
+            connection.execute(delete(tables.plans).where(tables.plans.c.version <= oldest))
             return stored
 
     def latest_plan(self) -> Plan | None:
@@ -208,9 +207,8 @@ class SqlCatalog(SqlProfileTables):
     def add_tick(self, record: TickRecord) -> None:
         body, size = plain_body(record)
         row = {"plan_version": record.plan_version, "at": record.at, "body": body}
-        keep = min(TICKS_KEPT, max(LEAST_KEPT, TICK_BYTES_KEPT // size))
         with self._transaction(self._writer) as connection:
-            counters.append(connection, tables.ticks, "tick", [row], keep=keep)
+            counters.append(connection, tables.ticks, "tick", [row], keep=ticks_kept(size))
 
     def ticks(self, limit: int, *, changes: bool = False) -> tuple[TickRecord, ...]:
         with self._transaction(self._poller) as connection:

@@ -19,8 +19,8 @@ from variants.catalog.validity.canaries import (
     standing,
     taken_back,
 )
+from variants.catalog.validity.plans import check_leads
 from variants.catalog.validity.spaces import check_comparable, is_own_space, standing_back
-from variants.errors import StaleEpoch
 from variants.types import Canary, ModelName, ModelVersion, Stage, TaskName
 
 
@@ -59,8 +59,7 @@ class SqlCanaryTables(SqlPlanningTables):
     def settle_canary(self, canary: Canary, *, promote: bool, why: str, epoch: int) -> bool:
         with self._transaction(self._writer) as connection:
             newest = leading_epoch(connection)
-            if epoch != newest or not newest:
-                raise StaleEpoch(f"epoch {epoch} judged a canary; the leader's is {newest}")
+            check_leads(epoch, newest, "the verdict on a canary")
             counters.lock(connection, "revision")
             known = _sharing(connection, canary.task, canary.model)
             if known is None or known.number != canary.number:
@@ -91,7 +90,7 @@ class SqlCanaryTables(SqlPlanningTables):
                 for moved, stage in one.moves:
                     move_version(connection, key_of(moved), stage)
                 if one.retired is not None:
-                    same = _same(tables.lived_versions, key_of(one.retired))
+                    same = of_version(tables.lived_versions, key_of(one.retired))
                     connection.execute(delete(tables.lived_versions).where(*same))
             return done
 
@@ -109,14 +108,14 @@ def read_canaries(
 def move_version(connection: Connection, key: VersionKey, stage: Stage) -> bool:
     """Write the stage of a version, and what follows from it; whether there is such a version."""
     if not connection.execute(
-        update(tables.versions).where(*_same(tables.versions, key)).values(stage=stage)
+        update(tables.versions).where(*of_version(tables.versions, key)).values(stage=stage)
     ).rowcount:
         return False
     if stage is Stage.LIVE:
         note_live(connection, key)
         _stand_back(connection, key)
     if stage is not Stage.CANARY:
-        connection.execute(delete(tables.canaries).where(*_same(tables.canaries, key)))
+        connection.execute(delete(tables.canaries).where(*of_version(tables.canaries, key)))
     return True
 
 
@@ -139,21 +138,24 @@ def _metric(connection: Connection, task: TaskName) -> str:
 def note_live(connection: Connection, key: VersionKey) -> None:
     """Remember that a version is live."""
     lived = tables.lived_versions
-    connection.execute(delete(lived).where(*_same(lived, key)))
-    row = dict(zip(("task", "model", "version"), key, strict=True))
-    connection.execute(insert(lived), row)
+    connection.execute(delete(lived).where(*of_version(lived, key)))
+    connection.execute(insert(lived), version_columns(key))
 
 
 def forget_version(connection: Connection, key: VersionKey) -> None:
     """Forget of a version that it was live, or had a share."""
     for table in (tables.lived_versions, tables.canaries):
-        connection.execute(delete(table).where(*_same(table, key)))
+        connection.execute(delete(table).where(*of_version(table, key)))
 
 
-def _same(table: Table, key: VersionKey) -> tuple[ColumnElement[bool], ...]:
-    """The condition that selects the rows of a version."""
-    task, model, version = key
-    return table.c.task == task, table.c.model == model, table.c.version == version
+def version_columns(key: VersionKey) -> dict[str, str | int]:
+    """The columns by which tables know a version."""
+    return dict(zip(("task", "model", "version"), key, strict=True))
+
+
+def of_version(table: Table, key: VersionKey) -> tuple[ColumnElement[bool], ...]:
+    """The conditions that select the rows of a version."""
+    return tuple(table.c[name] == value for name, value in version_columns(key).items())
 
 
 def _key(canary: Canary) -> VersionKey:

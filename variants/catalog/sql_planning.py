@@ -22,9 +22,10 @@ from variants.catalog.database import (
     writer,
 )
 from variants.catalog.turns import Turns
+from variants.catalog.validity.absent import no_peak, no_rule, no_variant
 from variants.catalog.validity.peaks import check_learned, check_lift, check_peak, check_room
-from variants.catalog.validity.rules import check_rule, check_rule_room, no_rule
-from variants.errors import NotFound, StaleEpoch
+from variants.catalog.validity.plans import check_leads
+from variants.catalog.validity.rules import check_rule, check_rule_room
 from variants.types import Peak, QuarantineLift, Rule, RuleKind, TaskName, VariantName
 
 _PEAKS = select(tables.peaks).order_by(tables.peaks.c.start_s, tables.peaks.c.id)
@@ -68,7 +69,8 @@ class SqlPlanningTables:
     def remove_peak(self, id: int) -> None:
         with self._transaction(self._writer) as connection:
             if not connection.execute(delete(tables.peaks).where(tables.peaks.c.id == id)).rowcount:
-                raise NotFound(f"there is no declared peak {id}")
+                known = connection.scalars(select(tables.peaks.c.id).order_by(tables.peaks.c.id))
+                raise no_peak(id, known)
 
     def put_rule(self, rule: Rule) -> Rule:
         check_rule(rule)
@@ -97,7 +99,7 @@ class SqlPlanningTables:
             rules = read_rules(connection)
             found = next((rule for rule in rules if rule.id == id), None)
             if found is None:
-                raise no_rule(id, rules)
+                raise no_rule(id, (rule.id for rule in rules))
             connection.execute(delete(tables.rules).where(tables.rules.c.id == id))
             return found
 
@@ -124,8 +126,7 @@ class SqlPlanningTables:
         check_learned(name, body)
         with self._transaction(self._writer) as connection:
             newest = leading_epoch(connection)
-            if epoch != newest or not newest:
-                raise StaleEpoch(f"what epoch {epoch} learned came; the leader's is {newest}")
+            check_leads(epoch, newest, "what was learned")
             connection.execute(delete(tables.learned).where(tables.learned.c.name == name))
             row = {"name": name, "at_s": at_s, "body": body}
             connection.execute(insert(tables.learned), row)
@@ -178,4 +179,4 @@ def check_variant(connection: Connection, task: TaskName, variant: VariantName) 
     """Raise ``NotFound`` unless there is such a variant."""
     same = (tables.variants.c.task == task, tables.variants.c.name == variant)
     if connection.scalar(select(tables.variants.c.name).where(*same)) is None:
-        raise NotFound(f"task {task!r} has no variant {variant!r}")
+        raise no_variant(task, variant)

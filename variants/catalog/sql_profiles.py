@@ -9,13 +9,13 @@ from variants.catalog.changes import advance_revision
 from variants.catalog.rows import profile_rows, read_version, variant_row
 from variants.catalog.sql_planning import check_variant
 from variants.catalog.sql_tasks import SqlTaskTables
+from variants.catalog.validity.absent import no_device_kind
 from variants.catalog.validity.profiles import (
     check_device_kind,
     check_profile,
     check_profiling_request,
 )
 from variants.catalog.validity.registrations import check_addition, version_of
-from variants.errors import NotFound
 from variants.types import DeviceKind, Profile, ProfilingRequest, Variant
 
 
@@ -125,4 +125,4 @@ def _check_known(connection: Connection, profile: Profile) -> None:
     check_variant(connection, profile.task, profile.variant)
     kind = tables.device_kinds.c.name == profile.device_kind
     if connection.scalar(select(tables.device_kinds.c.name).where(kind)) is None:
-        raise NotFound(f"there is no device kind {profile.device_kind!r}")
+        raise no_device_kind(profile.device_kind)

@@ -23,15 +23,17 @@ from variants.catalog.sql_canaries import (
     SqlCanaryTables,
     forget_version,
     move_version,
+    of_version,
     read_canaries,
+    version_columns,
     versions_of_model,
 )
+from variants.catalog.validity.absent import no_task, no_tokenizer, no_version
 from variants.catalog.validity.canaries import key_of
 from variants.catalog.validity.promoting import to_promote
 from variants.catalog.validity.registrations import check_judged, not_judged
 from variants.catalog.validity.tasks import check_task
 from variants.catalog.validity.texts import check_named, check_tokenizer, tokenizers_of
-from variants.errors import NotFound
 from variants.texts.inputs import digest_of_text, packed, unpacked
 from variants.types import (
     Digest,
@@ -65,7 +67,7 @@ class SqlTaskTables(SqlCanaryTables):
             advance_revision(connection, tasks)
             for task in tasks:
                 if not move_version(connection, (task, model, version), stage):
-                    raise NotFound(f"task {task!r} has no version {model}-v{version}")
+                    raise no_version(task, f"{model}-v{version}")
             return True
 
     def promote(
@@ -109,7 +111,7 @@ class SqlTaskTables(SqlCanaryTables):
             wanted = select(table.c.packed).where(table.c.digest == digest)
             found = connection.execute(wanted).scalar()
         if found is None:
-            raise NotFound(f"there is no tokenizer {digest[:12]}")
+            raise no_tokenizer(digest)
         return unpacked(bytes(found))
 
     def leftovers(self) -> frozenset[Digest]:
@@ -192,7 +194,7 @@ def _named(connection: Connection, name: TaskName) -> tuple[Task, ...]:
     rows = connection.execute(select(table).where(table.c.bucket.is_not(null())))
     found = bucketed_named(map(read_task, rows), name)
     if found is None:
-        raise NotFound(f"there is no task {name!r}")
+        raise no_task(name)
     return found.buckets
 
 
@@ -281,21 +283,17 @@ def _remove_task(connection: Connection, task: TaskName) -> Removed:
     connection.execute(sql_delete(tables.peaks).where(tables.peaks.c.task == task))
     named = sql_delete(tables.tasks).where(tables.tasks.c.name == task)
     if not connection.execute(named).rowcount:
-        raise NotFound(f"there is no task {task!r}")
+        raise no_task(task)
     return removed
 
 
 def _remove_version(
     connection: Connection, task: TaskName, model: ModelName, version: int
 ) -> Removed:
-    numbered = and_(
-        tables.versions.c.task == task,
-        tables.versions.c.model == model,
-        tables.versions.c.version == version,
-    )
+    numbered = and_(*of_version(tables.versions, (task, model, version)))
     row = connection.execute(select(tables.versions).where(numbered)).first()
     if row is None:
-        raise NotFound(f"task {task!r} has no version {model}-v{version}")
+        raise no_version(task, f"{model}-v{version}")
     check_retired(read_version(row))
     return _remove_versions(connection, f"{task}/{model}-v{version}", numbered)
 
@@ -307,13 +305,12 @@ def _remove_versions(
     # Nobody asks for a measurement, or lifts a quarantine, of what is on its way out.
     counters.lock(connection, "inventory")
     found = connection.execute(select(tables.versions).where(condition))
-    versions = sorted(map(read_version, found.all()), key=lambda v: (v.task, v.model, v.version))
+    versions = sorted(map(read_version, found.all()), key=key_of)
     variants: list[Variant] = []
     for one in versions:
         _remember(connection, one)
-        forget_version(connection, (one.task, one.model, one.version))
-        of = tables.variants.c
-        numbered = (of.task == one.task, of.model == one.model, of.version == one.version)
+        forget_version(connection, key_of(one))
+        numbered = of_version(tables.variants, key_of(one))
         rows = connection.execute(select(tables.variants).where(*numbered)).all()
         variants += list(map(read_variant, rows))
         names = [row.name for row in rows]
@@ -340,7 +337,6 @@ def _remove_versions(
 
 def _remember(connection: Connection, version: ModelVersion) -> None:
     """Keep the number and the source of a version that is removed."""
-    key = {"task": version.task, "model": version.model, "version": version.version}
     gone = tables.removed_versions
-    connection.execute(sql_delete(gone).where(*(gone.c[name] == key[name] for name in key)))
-    connection.execute(insert(gone), key | {"source": version.source})
+    connection.execute(sql_delete(gone).where(*of_version(gone, key_of(version))))
+    connection.execute(insert(gone), version_columns(key_of(version)) | {"source": version.source})

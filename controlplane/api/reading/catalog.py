@@ -27,7 +27,7 @@ from planner.sentences import there_are
 from variants.artifacts.protocol import ArtifactStore
 from variants.errors import ModellessError, NotFound, StateUnavailable
 from variants.metrics.metric import parse_metric
-from variants.types import CatalogSnapshot, TaskName, VariantName
+from variants.types import CatalogSnapshot, Digest, TaskName, VariantName
 
 
 class Tasks(Schema):
@@ -224,6 +224,6 @@ async def _tell_live(
 def _size(store: ArtifactStore, version: VersionSchema) -> int | None:
     """Bytes of a version's source; None when it is not in this store."""
     try:
-        return store.size_bytes(version.source)  # type: ignore[arg-type]
+        return store.size_bytes(Digest(version.source))
     except ModellessError:
         return None

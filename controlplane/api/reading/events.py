@@ -10,12 +10,12 @@ from fastapi import APIRouter, Query
 from pydantic import AwareDatetime, StringConstraints
 
 from controlplane.api.context import ApiContext
+from controlplane.api.path_parameters import no_worker
 from controlplane.api.reading.event_kinds import EVENT_KINDS
 from controlplane.api.reading.running import worker_name
 from controlplane.views.catalog.tasks import named_tasks
 from controlplane.views.schemas import EventSchema, Schema
-from planner.sentences import there_are
-from variants.errors import InvalidInput, NotFound, StateUnavailable, TaskNotFound
+from variants.errors import InvalidInput, StateUnavailable, TaskNotFound
 from variants.types import EventFilter
 
 NEAR = 10
@@ -140,5 +140,4 @@ async def _check_worker(context: ApiContext, worker: str) -> None:
         return
     names = set(map(worker_name, statuses))
     if worker not in names:
-        known = there_are(names, worker) or "; none is there"
-        raise NotFound(f"there is no worker {worker!r}, and no event tells of one{known}")
+        raise no_worker(worker, names, ", and no event tells of one")

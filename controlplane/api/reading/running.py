@@ -11,7 +11,7 @@ from pydantic import Field
 
 from controlplane.api.context import ApiContext
 from controlplane.api.inventory import fleet_status_now
-from controlplane.api.path_parameters import WorkerPath
+from controlplane.api.path_parameters import WorkerPath, no_worker
 from controlplane.api.rules import rule_rows
 from controlplane.views.catalog.tasks import find_task
 from controlplane.views.headroom import HeadroomSchema
@@ -29,8 +29,7 @@ from controlplane.views.plan_schemas import (
 from controlplane.views.rule_schemas import told
 from controlplane.views.schemas import AskedHistory, History, Schema, SloReport, TickSchema
 from controlplane.views.worker_schemas import WorkerSchema
-from planner.sentences import there_are
-from variants.errors import NotFound, StateUnavailable
+from variants.errors import StateUnavailable
 from workers.types import WorkerStatus
 
 
@@ -84,8 +83,7 @@ def _add_workers(routes: APIRouter, context: ApiContext) -> None:
     async def worker(worker: WorkerPath) -> WorkerSchema:
         statuses = {worker_name(status): status for status in await context.live.worker_status()}
         if worker not in statuses:
-            known = there_are(statuses, worker) or "; none is there"
-            raise NotFound(f"there is no worker {worker[:256]!r}{known}")
+            raise no_worker(worker, statuses)
         return WorkerSchema.model_validate(statuses[worker])
 
 

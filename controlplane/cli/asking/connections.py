@@ -13,8 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, cast
 from urllib.parse import urlsplit
 
-from controlplane.cli.gateway_client import Access
-from variants.errors import InvalidInput
+from controlplane.cli.gateway_client import Access, wrong_url
 
 CONNECT_S = 10.0
 """How long a connection may take to open."""
@@ -315,6 +314,6 @@ def _place(url: str) -> tuple[str, int, str, bool]:
     except ValueError:
         parts, port = urlsplit(""), None
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise InvalidInput(f"the gateway's URL must start with http:// or https://: {url!r}")
+        raise wrong_url(url)
     secure = parts.scheme == "https"
     return parts.hostname, port or (443 if secure else 80), parts.path.rstrip("/"), secure

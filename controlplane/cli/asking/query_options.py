@@ -10,7 +10,6 @@ from controlplane.client.exchange import query_document
 from variants.errors import InvalidInput
 from variants.types import Prefer
 
-TaskArgument = Annotated[str, typer.Argument(metavar="TASK", help="Name of a task.")]
 AccuracyOption = Annotated[
     float | None,
     typer.Option("--accuracy", min=0, max=1, metavar="SHARE", help="Floor, from 0 to 1."),

@@ -29,6 +29,39 @@ LENGTH = b"inference-header-content-length"
 DTYPES = {name: dtype for dtype, name in V2_NAMES.items()}
 
 
+class RowLengths(NamedTuple):
+    """Where rows of a task may differ in length, and at which lengths they are answered."""
+
+    axes: Sequence[Mapping[str, Any]]
+    """The open axes, as ``/v1/tasks`` has them."""
+    lengths: Sequence[int]
+    """Of the task's buckets, ascending; empty where it has none."""
+    following: Mapping[str, FollowingAxis]
+    """Outputs that are as long as the rows, or a part of that, by name."""
+
+
+def row_lengths(task: Mapping[str, Any]) -> RowLengths:
+    """Those of a task, as ``/v1/tasks`` has it."""
+    found = task.get("lengths") or {"axes": (), "buckets": {}}
+    return RowLengths(
+        axes=found["axes"],
+        lengths=sorted(map(int, found["buckets"])),
+        following={one["output"]: FollowingAxis(**one) for one in found.get("outputs", ())},
+    )
+
+
+def whole_outputs(outputs: Sequence[Spec], of_rows: RowLengths) -> list[Spec]:
+    """Outputs of a task; those that follow from the length of rows with that of the longest."""
+    found: list[Spec] = []
+    for one in outputs:
+        follows = of_rows.following.get(one["name"])
+        shape = list(one["shape"])
+        if follows is not None:
+            shape[follows.axis] = follows.size(of_rows.lengths[-1])
+        found.append({**one, "shape": shape})
+    return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batched:
     """What is asked with every query."""

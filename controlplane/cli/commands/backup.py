@@ -77,12 +77,13 @@ def restore(
     """
     from controlplane.backups.reading import read_backup, remove_left
     from controlplane.cluster.head import store_of
+    from controlplane.startup.presence import lock_path
     from controlplane.startup.state_directory import clear_leftovers, prepare, take_lock
 
     settings = read_settings(state_dir=state_dir)
     prepare(settings)
     # Held until the end: what is started meanwhile would use a catalog that is replaced below it.
-    lock = take_lock(settings.run_dir / "up.lock")
+    lock = take_lock(lock_path(settings))
     if lock is None:
         raise Conflict(
             f"modelless runs on {settings.state_dir}; stop it with `modelless down`, or name "
@@ -175,9 +176,9 @@ def _body(summary: "Summary", file: Path, seconds: float) -> dict[str, Any]:
 
 def _say(what: str, body: dict[str, Any]) -> None:
     mib = render.mib(body["artifact_bytes"] / 2**20)
-    tasks = "1 task" if body["tasks"] == 1 else f"{body['tasks']:,} tasks"
+    held = f"{counted(body['tasks'], 'task')}, {counted(body['artifacts'], 'artifact')}"
     typer.echo(
-        f"{what}: {tasks}, {body['artifacts']:,} artifacts ({mib} MiB), made "
+        f"{what}: {held} ({mib} MiB), made "
         f"{render.clock(body['made_at'])} by modelless {body['release']}, "
         f"in {body['seconds']:,.1f} s"
     )

@@ -4,12 +4,11 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from controlplane.access import client_keys
+from controlplane.access import client_keys, key_changes
 from controlplane.access.client_keys import TOKEN, Role
 from controlplane.cli.confirmation import YesOption, confirm
 from controlplane.cli.gateway_client import UrlOption, connect
@@ -90,7 +89,7 @@ def add_key(
     settings = read_settings(state_dir=state_dir)
     if is_elsewhere(settings):  # else it may be one that has not been started yet
         installed(settings)
-    key = client_keys.add(settings.client_keys_path, name, weight, role)
+    key = key_changes.add(settings.client_keys_path, name, weight, role)
     wait_until_known(settings)
     row = {"name": name, "weight": weight, "role": role, "key": key}
     emit(row, output, lambda: typer.echo(row["key"]))
@@ -121,13 +120,13 @@ def rotate_key(
     file = settings.client_keys_path
     if finish:
         _ask_before(name, yes, url)
-        client_keys.end_rotation(file, name)
+        key_changes.end_rotation(file, name)
         wait_until_known(settings)
         said = f"the old key of {name} is taken back"
         emit({"name": name}, output, lambda: typer.echo(printable(said)))
         return
     if name == TOKEN:
-        key = client_keys.rotate_token(file, settings.api_token)
+        key = key_changes.rotate_token(file, settings.api_token)
         wait_until_known(settings)
         told = (
             "Both tokens hold. Write this one to MODELLESS_API_TOKEN wherever the"
@@ -135,7 +134,7 @@ def rotate_key(
         )
         typer.echo(told, err=True)
     else:
-        key = client_keys.rotate(file, name)
+        key = key_changes.rotate(file, name)
         wait_until_known(settings)
     row = {"name": name, "key": key}
     emit(row, output, lambda: typer.echo(row["key"]))
@@ -160,7 +159,7 @@ def remove_key(
         if name == TOKEN:
             because = "MODELLESS_API_TOKEN holds again, as the gateways were started with it"
         confirm(f"Take the key {name} back?", yes, because=because, refused="it is still there")
-    client_keys.remove(file, name)
+    key_changes.remove(file, name)
     wait_until_known(settings)
     emit({"name": name}, output, lambda: typer.echo(printable(f"the key {name} is taken back")))
 
@@ -177,10 +176,6 @@ def _ask_before(name: str, yes: bool, url: str) -> None:
     confirm(f"Take the old key of {name} back?", yes, because=because, refused="both hold")
 
 
-def _file(state_dir: Path | None) -> Path:
-    return read_settings(state_dir=state_dir).client_keys_path
-
-
 def _counted(url: str) -> tuple[dict[str, Row] | None, Row | None]:
     """What the gateways have counted by name, and how the operator's older token is used; None
     while none runs."""
@@ -192,9 +187,12 @@ def _counted(url: str) -> tuple[dict[str, Row] | None, Row | None]:
         return None, None
 
 
-def _old_key(name: str, asked: Mapping[str, Row] | None, old_token: Row | None) -> Any:
+def _old_key(name: str, asked: Mapping[str, Row] | None, old_token: Row | None) -> Row | None:
     """How the older key of a name is used; None where it has one, or nothing is known."""
-    return old_token if name == TOKEN else (asked or {}).get(name, {}).get("old_key")
+    if name == TOKEN:
+        return old_token
+    used: Row | None = (asked or {}).get(name, {}).get("old_key")
+    return used
 
 
 # -- for people ---------------------------------------------------------------------------------

@@ -17,6 +17,12 @@ from controlplane.cli.commands.models.variant_table import (
     said_accuracy,
     variant_table,
 )
+from controlplane.cli.commands.names import (
+    AnyTaskArgument,
+    ModelArgument,
+    TaskArgument,
+    VariantArgument,
+)
 from controlplane.cli.commands.planning.solve import solve
 from controlplane.cli.gateway_client import UrlOption, at, connect
 from controlplane.cli.outcome import Output, OutputOption, emit
@@ -37,7 +43,6 @@ from controlplane.cli.render import (
 )
 from variants.figures import counted
 
-TaskArgument = Annotated[str, typer.Argument(metavar="TASK", help="Name of a task.")]
 TaskOption = Annotated[str | None, typer.Option("--task", metavar="TASK", help="The same as TASK.")]
 Row = Mapping[str, Any]
 MOST_TICKS = 1_000
@@ -67,9 +72,7 @@ plan = _group("The plan and its reasons, or one for a demand from files.")
 
 @models.command("list")
 def list_models(
-    of: Annotated[
-        str | None, typer.Argument(metavar="TASK", help="Name of a task; else all tasks.")
-    ] = None,
+    of: AnyTaskArgument = None,
     task: TaskOption = None,
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
@@ -84,7 +87,7 @@ def list_models(
 @models.command("get")
 def get_model(
     task: TaskArgument,
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Name of a model.")],
+    model: ModelArgument,
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -96,9 +99,7 @@ def get_model(
 
 @variants.command("list")
 def list_variants(
-    task: Annotated[
-        str | None, typer.Argument(metavar="TASK", help="Name of a task; else all tasks.")
-    ] = None,
+    task: AnyTaskArgument = None,
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
@@ -119,7 +120,7 @@ def list_variants(
 @variants.command("get")
 def get_variant(
     task: TaskArgument,
-    variant: Annotated[str, typer.Argument(metavar="VARIANT", help="Name of a variant.")],
+    variant: VariantArgument,
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:

@@ -30,7 +30,7 @@ COMMANDS = {
         ),
         Entry(
             name="status",
-            target="controlplane.cli.commands.lifecycle:status",
+            target="controlplane.cli.commands.status:status",
             help="Say what is running.",
         ),
         Entry(

@@ -7,32 +7,33 @@ from typing import Annotated, Any
 import typer
 
 from controlplane.cli.commands.models.tokenizer import tokenizer
+from controlplane.cli.commands.names import TaskArgument
 from controlplane.cli.confirmation import YesOption, confirm, removed_words
 from controlplane.cli.gateway_client import UrlOption, at, connect
 from controlplane.cli.model_options.options import ImageMeanOption, ImageStdOption
 from controlplane.cli.model_options.texts import parse_labels
 from controlplane.cli.outcome import Output, OutputOption, emit
-from controlplane.cli.render import (
-    details,
-    note,
-    percent,
-    printable,
-    table,
-    tensor,
-    usd_per_million,
+from controlplane.cli.render import details, note, percent, printable, table, tensor
+from controlplane.cli.render.task_words import (
+    ceiling_words,
+    contradicted_words,
+    floor_words,
+    image_words,
+    label_words,
+    length_words,
+    sharing_words,
+    slo_words,
+    text_words,
+    unanswered,
+    variants_words,
 )
 from controlplane.wrong_values import as_share
-from planner.sentences import defaults_refuse
 from variants.errors import InvalidInput
-from variants.figures import accuracy_floor, counted, figure, read_number, some_of
+from variants.figures import counted, figure, read_number
 from variants.images import numbers_in
 from variants.types import Prefer
 
-TaskArgument = Annotated[str, typer.Argument(metavar="TASK", help="Name of a task.")]
 Row = Mapping[str, Any]
-
-MOST_NAMES = 10
-"""Of classes, in a sentence."""
 
 tasks = typer.Typer(help="What can be asked for.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -161,7 +162,7 @@ def label(
     names = parse_labels(labels) if labels else ()
     with connect(url) as client:
         row = client.put(at("v1", "tasks", task, "labels"), {"labels": names})
-    emit(row, output, lambda: typer.echo(printable(f"{task}: {_label_words(row['labels'])}")))
+    emit(row, output, lambda: typer.echo(printable(f"{task}: {label_words(row['labels'])}")))
 
 
 @tasks.command("share")
@@ -231,18 +232,8 @@ def _task_table(rows: list[Row]) -> None:
         empty="There are no tasks; `modelless register` makes one.",
     )
     for row in rows:
-        if said := _contradicted(row):
+        if said := contradicted_words(row):
             note(f"{row['name']}: {said}")
-
-
-def _label_words(labels: list[str]) -> str:
-    if not labels:
-        return "its classes have no names"
-    return (
-        f"its only class is called {labels[0]}"
-        if len(labels) == 1
-        else f"its {len(labels):,} classes are called {some_of(labels, MOST_NAMES)}"
-    )
 
 
 def _number_or_any(text: str, option: str) -> float | None:
@@ -291,51 +282,6 @@ def _image_change(mean: str | None, std: str | None) -> dict[str, list[float]]:
     }
 
 
-def image_words(image: Mapping[str, Any] | None) -> str:
-    """What becomes of pictures: ``8 x 8, grey, (value / 255 - 0) / 0.0625``."""
-    if image is None:
-        return "not taken"
-    colours = "grey" if image["channels"] == 1 else "red, green and blue"
-    size = f"{image['width']} x {image['height']}, {colours}"
-    if image["mean"] is None:
-        return f"{size}, values from 0 to 255"
-    mean, std = (_numbers(image[name]) for name in ("mean", "std"))
-    return f"{size}, (value / 255 - {mean}) / {std}"
-
-
-def _numbers(values: list[float]) -> str:
-    if len(values) == 1:
-        return f"{values[0]:g}"
-    return f"[{', '.join(f'{value:g}' for value in values)}]"
-
-
-def slo_words(slo: Mapping[str, Any]) -> str:
-    """Defaults in one line: ``unless asked otherwise within 50 ms, accuracy any, ...``."""
-    return (
-        f"unless asked otherwise within {figure(slo['latency_ms'], 3)} ms, "
-        f"accuracy {_floor(slo['accuracy'])}, "
-        f"cost {_ceiling(slo['cost'])}, preferred is {slo['prefer']}"
-    )
-
-
-def unanswered(task: Mapping[str, Any]) -> str:
-    """Why queries that name neither a variant nor an accuracy are refused; else empty."""
-    if "live_variants" not in task:  # the database is away
-        return ""
-    floor = (task.get("slo") or {}).get("accuracy")
-    return defaults_refuse(task["live_variants"], task.get("best_accuracy"), floor)
-
-
-def _floor(accuracy: float | None) -> str:
-    return "any" if accuracy is None else f"at least {accuracy_floor(accuracy)}"
-
-
-def _ceiling(usd_per_1k: float | None) -> str:
-    if usd_per_1k is None:
-        return "any"
-    return f"at most {usd_per_million(usd_per_1k)} USD per million queries"
-
-
 def _task_details(row: Row) -> None:
     slo = row["slo"]
     details(
@@ -346,75 +292,15 @@ def _task_details(row: Row) -> None:
             ("labels", ", ".join(row["labels"]) or "-"),
             ("metric", f"{row['metric']}: {row['accuracy_means']}"),
             ("latency", f"{figure(slo['latency_ms'], 3)} ms unless asked otherwise"),
-            ("accuracy", _floor(slo["accuracy"])),
-            ("cost", _ceiling(slo["cost"])),
+            ("accuracy", floor_words(slo["accuracy"])),
+            ("cost", ceiling_words(slo["cost"])),
             ("prefer", slo["prefer"]),
             ("models", str(row["models"])),
-            ("variants", _variants(row)),
-            *([("feedback", said)] if (said := _contradicted(row)) else []),
+            ("variants", variants_words(row)),
+            *([("feedback", said)] if (said := contradicted_words(row)) else []),
             ("equal queries", sharing_words(row["sharing"])),
             ("pictures", image_words(row.get("image"))),
             ("texts", text_words(row.get("text"))),
-            *([("lengths", _length_words(row))] if row.get("lengths") or row.get("bucket") else []),
+            *([("lengths", length_words(row))] if row.get("lengths") or row.get("bucket") else []),
         ]
     )
-
-
-def text_words(text: Mapping[str, Any] | None) -> str:
-    """What becomes of texts: ``up to 256 tokens, as input_ids and attention_mask``."""
-    if text is None:
-        return "not taken"
-    names = [text[role] for role in ("ids", "mask", "types") if text[role]]
-    shown = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
-    others = text.get("others", ())
-    tokenizers = ", ".join(one[:12] for one in (text["tokenizer"], *others))
-    named = f"tokenizer{'s' if others else ''} {tokenizers}"
-    what = "pairs of up" if text.get("pairs") else "up"
-    return f"{what} to {text['tokens']} tokens, as {shown}; {named}"
-
-
-def _length_words(row: Row) -> str:
-    """Which lengths rows may have, and which tasks answer."""
-    bucket = row.get("bucket")
-    if bucket:
-        return f"rows of up to {bucket['length']} of {bucket['of']}"
-    lengths = row["lengths"]
-    pads = ", ".join(f"{one['input']} with {one['pad']:g}" for one in lengths["axes"])
-    said = f"{pads} up to the shortest of {', '.join(lengths['buckets'].values())}"
-    outputs = lengths.get("outputs", ())
-    if following := [one["output"] for one in outputs if one.get("step", 1) == 1]:
-        said += f"; as long as each row: {', '.join(following)}"
-    for one in outputs:
-        if one.get("step", 1) > 1:
-            said += f"; one for each {one['step']} of a row: {one['output']}"
-    return said
-
-
-def _variants(row: Row) -> str:
-    """How many there are, and how accurate an answer can be."""
-    live, all_ = row["live_variants"], row["variants"]
-    if not live:
-        return f"{all_}, none of a live version"
-    of_them = "" if live == all_ else f"{live} of them live, "
-    return f"{all_}, {of_them}the best {percent(row['best_accuracy'])}"
-
-
-def _contradicted(row: Row) -> str:
-    """Of which variants clients find something else than was measured; else empty."""
-    names = row.get("contradicted", ())
-    if not names:
-        return ""
-    return (
-        f"clients say something else than was measured of {some_of(names, MOST_NAMES)}:"
-        f" `modelless variants list {row['name']}`"
-    )
-
-
-def sharing_words(sharing: Mapping[str, float] | None) -> str:
-    """What becomes of equal queries: ``share a run; answers are kept for 60 s, at most 64 MiB``."""
-    if sharing is None:
-        return "every query is run"
-    if not sharing["ttl_s"]:
-        return "share a run; no answer is kept"
-    kept = f"{sharing['ttl_s']:,g} s, at most {sharing['memory_mib']:,g} MiB"
-    return f"share a run; answers are kept for {kept}"

@@ -6,13 +6,12 @@ from typing import Annotated
 
 import typer
 
+from controlplane.cli.commands.names import WorkerArgument
 from controlplane.cli.commands.nodes import ASKED, DeadlineOption, Row, drains_words
 from controlplane.cli.commands.residency.operator import WhyOption, operator
 from controlplane.cli.gateway_client import Client, UrlOption, at, connect
 from controlplane.cli.outcome import Output, OutputOption, emit
 from controlplane.cli.render import mib, printable, table, wanted_words
-from planner.sentences import there_are
-from variants.errors import NotFound
 
 AllowGapOption = Annotated[
     bool,
@@ -37,16 +36,13 @@ def list_workers(url: UrlOption = "", output: OutputOption = Output.TABLE) -> No
 
 @workers.command("get")
 def get_worker(
-    worker: Annotated[str, typer.Argument(metavar="WORKER", help="Name of a worker.")],
+    worker: WorkerArgument,
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:
     """One worker and the variants on it."""
     with connect(url) as client:
-        rows = client.workers()
-    row = next((row for row in rows if row["worker"] == worker), None)
-    if row is None:
-        raise _no_worker(worker, [row["worker"] for row in rows])
+        row = client.get(at("v1", "workers", worker))
     emit(row, output, lambda: _replica_table(row))
 
 
@@ -83,7 +79,7 @@ def scale(
 
 @workers.command("drain")
 def drain_worker(
-    worker: Annotated[str, typer.Argument(metavar="WORKER", help="Name of a worker.")],
+    worker: WorkerArgument,
     allow_gap: AllowGapOption = False,
     why: WhyOption = "",
     url: UrlOption = "",
@@ -121,22 +117,16 @@ def drain(
     modelless drain cpu-4-k2x8m1q0
     """
     with connect(url) as client:
-        there = [row["worker"] for row in client.workers()]
-        nodes = [] if name in there else client.get("/v1/nodes")["nodes"]
-        if name not in there and not nodes:
-            raise _no_worker(name, there)
-        if name in there:
+        is_worker = any(row["worker"] == name for row in client.workers())
+        # Without nodes it can be no other than a worker: the gateway says which there are.
+        if is_worker or not client.get("/v1/nodes")["nodes"]:
             row = _drained(client, name, allow_gap, why)
+            said = _leaves(row)
         else:
             notice = {"why": why or ASKED, "deadline_s": deadline_s}
             row = client.post(at("v1", "nodes", name, "drain"), notice)
-    said = _leaves(row) if name in there else drains_words(row)
+            said = drains_words(row)
     emit(row, output, lambda: typer.echo(printable(said)))
-
-
-def _no_worker(name: str, there: Sequence[str]) -> NotFound:
-    """That there is none of this name; a few of those that there are."""
-    return NotFound(f"there is no worker {name!r}{there_are(there, name) or '; there are: none'}")
 
 
 def _drained(client: Client, worker: str, allow_gap: bool, why: str) -> Row:

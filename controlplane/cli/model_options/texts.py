@@ -9,6 +9,8 @@ from variants.images import number_in, numbers_in
 from variants.types import ImageScale
 
 MAX_LABELS_BYTES = 1 << 24
+MOST_DIGITS = 9
+"""Of a size or a length; more would be above what any model has."""
 
 
 def parse_kinds(text: str | None) -> tuple[str, ...] | None:
@@ -23,7 +25,9 @@ def parse_kinds(text: str | None) -> tuple[str, ...] | None:
         return None
     kinds = tuple(kind.strip() for kind in text.split(","))
     if not all(kinds):
-        raise InvalidInput("a kind of variant is empty; give them as 'onnx-int8,openvino-bf16'")
+        raise InvalidInput(
+            f"--variants are kinds such as 'onnx-int8,openvino-bf16', not {text[:40]!r}"
+        )
     return kinds
 
 
@@ -49,7 +53,7 @@ def parse_names(option: str, text: str | None) -> tuple[str, ...]:
     """
     names = () if text is None else tuple(name.strip() for name in text.split(","))
     if not all(names):
-        raise InvalidInput(f"a name is empty; give them as {option} a,b")
+        raise InvalidInput(f"{option} are names such as 'pixels,age', not {str(text)[:40]!r}")
     return names
 
 
@@ -61,11 +65,11 @@ def parse_whole_numbers(option: str, text: str | None, example: str) -> tuple[tu
     """
     pairs = [] if text is None else [part.rpartition("=")[::2] for part in text.split(",")]
     for name, size in pairs:
-        if not name.strip() or not size.strip().isascii() or not size.strip().isdigit():
+        if not (name.strip() and _is_count(size.strip())):
             raise InvalidInput(
                 f"{option} are names and whole numbers, such as {example}, not {str(text)[:40]!r}"
             )
-    return tuple((name.strip(), int(size[:10])) for name, size in pairs)
+    return tuple((name.strip(), int(size)) for name, size in pairs)
 
 
 def parse_values(text: str | None) -> tuple[tuple[str, float], ...]:
@@ -140,9 +144,14 @@ def parse_lengths(text: str | None) -> tuple[int, ...] | None:
     if text is None:
         return None
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
+    if not all(map(_is_count, parts)):
         raise InvalidInput(f"--lengths are whole numbers, such as '16,64,256', not {text[:40]!r}")
     return tuple(map(int, parts))
+
+
+def _is_count(text: str) -> bool:
+    """Whether it is a whole number that any file may have."""
+    return text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS
 
 
 def parse_pads(text: str | None) -> tuple[tuple[str, float], ...]:

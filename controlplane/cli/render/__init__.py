@@ -1,5 +1,5 @@
-"""What commands print for people: ``tables``, ``lines`` and the ``words`` in them, and
-``event_lines``, what happened.
+"""What commands print for people: ``tables``, ``lines`` and the ``words`` in them, ``task_words``
+of a task, and ``event_lines``, what happened.
 
 ``bars`` shows how far long work is; it is imported where a bar is drawn, since Rich takes long.
 """

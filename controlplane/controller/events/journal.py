@@ -75,6 +75,14 @@ class Journal:
             log.error("a %s of the control loop failed", what, exc_info=error)
         self._troubles[what] = repr(error)
 
+    def failed(self, what: str, error: Exception) -> None:
+        """Log that something failed for which no turn waits: as a trouble, or with its traceback
+        where nobody foresaw it."""
+        if isinstance(error, ModellessError):
+            self.trouble(what, error)
+        else:
+            self.unexpected(what, error)
+
     def over(self, what: str) -> None:
         if self._troubles.pop(what, None) is not None:
             log.info("%s: back to normal", what)

@@ -92,7 +92,7 @@ class Roster:
         await asyncio.gather(*gone, return_exceptions=True)
 
     async def _of(self, kind: str) -> list[WorkerAddress] | ClusterUnavailable:
-        trouble = f"workers of {kind}"
+        trouble = f"look at the workers of {kind}"
         self._asked_s.pop(kind, None)
         begins = kind not in self._listing
         if begins:
@@ -104,16 +104,13 @@ class Roster:
                 return self._listed[kind]
         try:
             found = self._listed[kind] = await self._listing.pop(kind)
-        except ClusterUnavailable as error:
-            self._journal.trouble(trouble, error)
-            return await self._published(kind) or error
         except Exception as error:  # private parts of Ray are asked
-            self._journal.unexpected(f"look at the {trouble}", error)
-            unlisted = ClusterUnavailable(f"{trouble} cannot be listed: {error!r}")
-            return await self._published(kind) or unlisted
+            self._journal.failed(trouble, error)
+            if not isinstance(error, ClusterUnavailable):
+                error = ClusterUnavailable(f"workers of {kind} cannot be listed: {error!r}")
+            return await self._published(kind) or error
         self._asked_s[kind] = asyncio.get_running_loop().time()
         self._journal.over(trouble)
-        self._journal.over(f"look at the {trouble}")
         return found
 
     async def _published(self, kind: str) -> list[WorkerAddress]:

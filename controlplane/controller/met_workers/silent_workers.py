@@ -15,7 +15,6 @@ from typing import Protocol
 
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.met_workers.worker_pool import SILENT_S
-from variants.errors import ClusterUnavailable
 from variants.types import ReplicaState, WorkerId
 from workers.types import WorkerStatus
 
@@ -93,10 +92,8 @@ class SilentWorkers:
         try:
             if not self._pool.end(worker, why):
                 await self._cluster.end_worker(worker, kind)
-        except ClusterUnavailable as error:
-            self._journal.trouble(trouble, error)
         except Exception as error:  # private parts of Ray are asked
-            self._journal.unexpected(trouble, error)
+            self._journal.failed(trouble, error)
         else:
             self._journal.over(trouble)
 

@@ -15,6 +15,7 @@ from controlplane.cluster.kinds.node import Node, cores_left
 from controlplane.controller.events.journal import Journal
 from controlplane.settings import Settings
 from controlplane.slices import MOST_KINDS, Kind, Slice, slices_of, written
+from variants.figures import counted
 from variants.types import DeviceKindName
 
 PATIENCE = 7
@@ -117,21 +118,8 @@ class KindsNow:
                 self._tell_once(name, each.wrong)
         self._remember(deployed, nodes)
         before = {one.name: one for one in self._slices or ()}
-        autoscaled = autoscaled and bool(self._started)  # else nothing would ever run
         missing = {str(name) for name, each in deployed.items() if each.placed < each.target}
-        waited = {id_ for id_, looks in self._waits.items() if looks >= PATIENCE}
-        found = joined_kinds(
-            self._started,
-            tuple(before.values()),
-            nodes,
-            self._homes,
-            missing,
-            waited,
-            autoscaled=autoscaled,
-        )
-        self._waits = {
-            node.id: self._waits.get(node.id, 0) + (node.id in found.waiting) for node in nodes
-        }
+        found = self._joined(before, nodes, missing, autoscaled=autoscaled)
         new = {one.name for one in found.slices} - before.keys() if self._slices else set()
         self._settle({name for name in new if asked.get(DeviceKindName(name)) != 0}, missing)
         kept = []
@@ -144,6 +132,34 @@ class KindsNow:
         self._looked_at, self._same = (looked_at if calm else None), 0
         self._found = found
         self._know(tuple(kept))
+        return found
+
+    def _joined(
+        self,
+        before: Mapping[str, Slice],
+        nodes: Sequence[Node],
+        missing: Set[str],
+        *,
+        autoscaled: bool,
+    ) -> Joined:
+        """The kinds that the nodes make, and which nodes wait for a worker.
+
+        Args:
+            missing: kinds of which Serve has yet to place workers.
+        """
+        waited = {id_ for id_, looks in self._waits.items() if looks >= PATIENCE}
+        found = joined_kinds(
+            self._started,
+            tuple(before.values()),
+            nodes,
+            self._homes,
+            missing,
+            waited,
+            autoscaled=autoscaled and bool(self._started),  # else nothing would ever run
+        )
+        self._waits = {
+            node.id: self._waits.get(node.id, 0) + (node.id in found.waiting) for node in nodes
+        }
         return found
 
     def _know(self, slices: tuple[Slice, ...]) -> None:
@@ -199,7 +215,7 @@ class KindsNow:
                 return one  # whoever started the installation left it out
             if replicas := asked.get(name, one.most) if one.most else 0:
                 await self._deploy(one, replicas)
-                self._tell(name, f"nodes have joined: {_counted(replicas)} of this kind")
+                self._tell(name, f"nodes have joined: {counted(replicas, 'worker')} of this kind")
             return one if replicas else None
         if old is not None and old.nodes != one.nodes:
             if not (replicas := self._renewed(one, there, asked)):
@@ -207,7 +223,7 @@ class KindsNow:
             await self._deploy(one, replicas)
             self._tell(name, f"its workers are started anew, to run on {one.nodes or 'any node'}")
         elif before is not None and one.most != before.most:
-            self._tell(name, f"its nodes have room for {_counted(one.most)} now")
+            self._tell(name, f"its nodes have room for {counted(one.most, 'worker')} now")
         elif not one.most and not asked.get(name):
             await self._applications.remove(name)
             self._tell(name, "all of its nodes have left, and its workers end")
@@ -264,7 +280,3 @@ def _running(
     return tuple(
         replace(one, most=max(one.most, targets.get(name, 0))) for name, one in found.items()
     )
-
-
-def _counted(workers: int) -> str:
-    return "1 worker" if workers == 1 else f"{workers} workers"

@@ -6,7 +6,6 @@ operator or a cloud's hook says of a node that goes is told to Ray first, and ho
 so, whoever told it (``ray drain-node`` does as well).
 """
 
-import asyncio
 import contextlib
 import time
 from collections import Counter
@@ -20,10 +19,11 @@ from controlplane.cluster.autoscaling.ray_autoscaler import ClusterNode
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.nodes.notices import Notices
 from controlplane.controller.nodes.standing_request import StandingRequest
+from controlplane.controller.one_task import OneTask
 from controlplane.live_state import LiveState
 from controlplane.settings import Settings
 from controlplane.slices import Source
-from variants.errors import ClusterUnavailable, StateUnavailable
+from variants.errors import StateUnavailable
 from variants.types import DeviceKindName
 from workers.types import WorkerStatus
 
@@ -77,7 +77,7 @@ class NodeCounts:
         self._settings = settings
         self._started = {kind.name: kind.most for kind in settings().kinds}
         self._wall_s = wall_s
-        self._looking: asyncio.Task[None] | None = None
+        self._looking = OneTask()
         self._looked_at_s = self._found_at_s = float("-inf")
         self._begun = False
         self._autoscaler: Autoscaler | None = None
@@ -157,14 +157,14 @@ class NodeCounts:
             reasons: why Ray Serve was told to run as many of a kind as it does.
             usual_s: how long workers of a kind took from their order, machine included.
         """
-        under_way = self._looking is not None and not self._looking.done()
         calm = self._nodes is not None and not self.autoscaled and not self._draining
         every_s = BY_HAND_EVERY_S if calm else LOOK_EVERY_S
-        if self._ray is None or under_way or now_s - self._looked_at_s < every_s:
+        due = now_s - self._looked_at_s >= every_s
+        if self._ray is None or self._looking.is_under_way or not due:
             return
         self._looked_at_s = now_s
         self._usual_s = dict(usual_s)
-        self._looking = asyncio.create_task(
+        self._looking.begin(
             self._look(self._ray, dict(wanted), dict(workers), dict(reasons), now_s)
         )
 
@@ -179,9 +179,7 @@ class NodeCounts:
 
     async def close(self) -> None:
         """Look no more."""
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
+        await self._looking.give_up()
 
     async def _look(
         self,
@@ -211,10 +209,8 @@ class NodeCounts:
         """What goes wrong here is told once, and holds up no plan."""
         try:
             yield
-        except ClusterUnavailable as error:
-            self._journal.trouble("node counts", error)
         except Exception as error:  # it is private parts of Ray that are asked
-            self._journal.unexpected("node counts", error)
+            self._journal.failed("node counts", error)
 
     # -- asking ---------------------------------------------------------------------------------
 

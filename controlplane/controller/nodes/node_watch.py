@@ -5,7 +5,6 @@ Nodes join and leave, so they are looked at every few seconds. Where the kinds f
 worker can use is told, as an event and with the device kinds.
 """
 
-import asyncio
 import contextlib
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -14,10 +13,11 @@ from controlplane.cluster.kinds.node import Node
 from controlplane.cluster.kinds.sightings import sighted
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.nodes.kinds_now import Applications, KindsNow
+from controlplane.controller.one_task import OneTask
 from controlplane.live_state import LiveState
 from controlplane.settings import Settings
 from controlplane.slices import written
-from variants.errors import ClusterUnavailable, StateUnavailable
+from variants.errors import StateUnavailable
 from variants.types import DeviceKindName
 
 LOOK_EVERY_S = 10.0
@@ -51,7 +51,7 @@ class NodeWatch:
         self._journal = journal
         self._kinds = KindsNow(settings, applications, journal)
         self._looked_at_s = float("-inf")
-        self._looking: asyncio.Task[None] | None = None
+        self._looking = OneTask()
         self._advice: tuple[str, ...] = ()
 
     @property
@@ -82,13 +82,11 @@ class NodeWatch:
             targets: how many Serve was told to run.
             autoscaled: whether an autoscaler starts nodes: those that join get no workers then.
         """
-        under_way = self._looking is not None and not self._looking.done()
         every_s = FOLLOW_EVERY_S if self._kinds.follow_nodes else LOOK_EVERY_S
         due = now_s - self._looked_at_s >= every_s
-        if self.settings.ray_address and due and not under_way:
+        if self.settings.ray_address and due and not self._looking.is_under_way:
             self._looked_at_s = now_s
-            look = self.look(dict(asked), dict(targets), autoscaled=autoscaled)
-            self._looking = asyncio.create_task(look)
+            self._looking.begin(self.look(dict(asked), dict(targets), autoscaled=autoscaled))
 
     async def look(
         self,
@@ -101,13 +99,9 @@ class NodeWatch:
         try:
             nodes = await self._cluster.nodes()
             joined = await self._kinds.follow(nodes, asked, targets, autoscaled=autoscaled)
-        except ClusterUnavailable as error:
-            self._journal.trouble("nodes", error)
-            return
         except Exception as error:
-            self._journal.unexpected("look at the nodes", error)
+            self._journal.failed("look at the nodes", error)
             return
-        self._journal.over("nodes")
         self._journal.over("look at the nodes")
         kinds = self.settings.kinds
         wanted = self.settings.wanted(asked)
@@ -129,6 +123,4 @@ class NodeWatch:
             await self._live.put_nodes(told)
 
     async def close(self) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
+        await self._looking.give_up()

@@ -17,6 +17,7 @@ from math import inf
 
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.nodes.known_hosts import KnownHosts
+from controlplane.controller.one_task import OneTask
 from controlplane.controller.profiles.due_orders import DueOrders
 from controlplane.controller.profiles.measuring_jobs import Job, MeasuringJobs, Nodes
 from controlplane.profiling.due.orders import MeasuringOrder
@@ -66,7 +67,7 @@ class Measuring:
         self._due_since: dict[Attempt, float] = {}
         self._known: frozenset[DeviceKindName] = frozenset()
         """Device kinds that the catalog has."""
-        self._looking: asyncio.Task[None] | None = None
+        self._looking = OneTask()
         self._looked_at_s = -inf
 
     def look(
@@ -82,13 +83,11 @@ class Measuring:
             workers: what they say of themselves, by their names.
         """
         now_s = self._clock_s()
-        if self._looking is not None and not self._looking.done():
+        if self._looking.is_under_way:
             return
         if now_s - self._looked_at_s >= LOOK_EVERY_S:
             self._looked_at_s = now_s
-            self._looking = asyncio.create_task(
-                self._look_safely(catalog, observation, dict(workers))
-            )
+            self._looking.begin(self._look_safely(catalog, observation, dict(workers)))
 
     @property
     def refusals(self) -> Mapping[ProfileKey, str]:
@@ -97,10 +96,10 @@ class Measuring:
 
     async def close(self) -> None:
         """Give up what is being measured; its processes end."""
-        going = [*self._jobs.tasks(), *([] if self._looking is None else [self._looking])]
+        going = tuple(self._jobs.tasks())
         for task in going:
             task.cancel()
-        await asyncio.gather(*going, return_exceptions=True)
+        await asyncio.gather(self._looking.give_up(), *going, return_exceptions=True)
 
     # -- what is due ------------------------------------------------------------------------------
 
@@ -112,12 +111,9 @@ class Measuring:
     ) -> None:
         try:
             await self._look(catalog, observation, workers)
-        except ModellessError as error:
-            self._journal.trouble("measuring", error)
         except Exception as error:
-            self._journal.unexpected("look for what is to be measured", error)
+            self._journal.failed("look for what is to be measured", error)
         else:
-            self._journal.over("measuring")
             self._journal.over("look for what is to be measured")
 
     async def _look(

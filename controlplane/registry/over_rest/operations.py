@@ -11,24 +11,17 @@ import logging
 import os
 import secrets
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Protocol
 
 from controlplane.http_errors import error_body
-from controlplane.registry.child_process import (
-    end_group,
-    json_object,
-    lines_of,
-    read_all,
-    settings_environment,
-    start_group,
-)
-from controlplane.registry.over_rest.outcomes import failed, outcome_of
+from controlplane.registry.child_process import COMMAND_LINE, settings_environment
+from controlplane.registry.over_rest.outcomes import failed
+from controlplane.registry.over_rest.progress import run_child
 from controlplane.registry.over_rest.uploads import (
     FIELDS,
     ROWS,
@@ -47,7 +40,6 @@ from variants.disk import full_disk_explained
 from variants.errors import (
     Conflict,
     DeadlineExceeded,
-    Internal,
     InvalidInput,
     ModellessError,
     NotFound,
@@ -79,11 +71,6 @@ SUFFIXES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(ROWS, (".npz", ".csv", ".tsv", ".jsonl")),
 }
 """Endings that files keep."""
-_KEPT_BYTES = 1024 * 1024
-"""Most bytes of the child's output that are kept; a result takes a few KiB."""
-
-MOST_LOGGED = 4_000
-"""Characters of what a child says last before it fails in a way that nobody foresaw."""
 END = ":end"
 """Behind an operation's id, where the gateway that runs it looks whether it is to end."""
 ENDED = "it was ended on demand; what was built and measured until then is kept for another try"
@@ -119,7 +106,7 @@ class Registrations:
         *,
         settings: Settings,
         operations: Operations,
-        command: Sequence[str] = (sys.executable, "-P", "-m", "controlplane.cli.main"),
+        command: Sequence[str] = COMMAND_LINE,
         silent_s: float = SILENT_S,
         ages: StampAges | None = None,
     ) -> None:
@@ -291,8 +278,12 @@ class Registrations:
             self._ended.discard(operation["id"])
             beat.cancel()
             await upload.remove()
-        with contextlib.suppress(Exception):
+        try:
             await self._leave(operation | outcome)
+        except StateUnavailable:  # the gateway stops: others take the registration to be lost
+            pass
+        except Exception:
+            log.exception("request %s: what became of it cannot be stored", operation["id"])
 
     async def _leave(self, outcome: dict[str, Any]) -> None:
         """Store an outcome, as soon as the live state is there: without it the registration would
@@ -308,81 +299,27 @@ class Registrations:
     async def _in_turn(
         self, operation: dict[str, Any], arguments: Sequence[str], upload: Upload
     ) -> dict[str, Any]:
-        """Run the child when there is a place for it."""
+        """Run the child when there is a place for it.
+
+        Raises:
+            TimeoutError: it told of nothing new for too long.
+        """
+        assert upload.directory is not None
         async with self._places, asyncio.timeout(self._silent_s) as silence:
-            return await self._child(operation, arguments, upload, silence)
+            return await run_child(
+                (*self._command, *arguments),
+                os.environ | child_environment(self._settings, upload.directory),
+                operation,
+                upload,
+                self._store,
+                lambda: silence.reschedule(asyncio.get_running_loop().time() + self._silent_s),
+            )
 
     def _stuck(self) -> DeadlineExceeded:
         return DeadlineExceeded(
             f"it told of nothing new for {self._silent_s:,g} s and was ended; what was built and"
             " measured until then is kept for another try"
         )
-
-    async def _child(
-        self,
-        operation: dict[str, Any],
-        arguments: Sequence[str],
-        upload: Upload,
-        silence: asyncio.Timeout,
-    ) -> dict[str, Any]:
-        """Run the child to its end.
-
-        Raises:
-            TimeoutError: it told of nothing new before ``silence`` was over, which begins anew with
-                each step of progress.
-        """
-        assert upload.directory is not None
-        child = await start_group(
-            *self._command,
-            *arguments,
-            env=os.environ | child_environment(self._settings, upload.directory),
-        )
-        assert child.stdout is not None
-        assert child.stderr is not None
-        try:
-            output, errors = await asyncio.gather(
-                read_all(child.stdout, _KEPT_BYTES),
-                self._follow(operation, child.stderr, silence, upload),
-            )
-            code = await child.wait()
-        finally:
-            await end_group(child)
-        outcome = outcome_of(code, output, errors, operation)
-        if (error := outcome.get("error")) and error["code"] == Internal.code:
-            said = "\n".join(errors)[-MOST_LOGGED:] or "it said nothing"
-            id_, subject = operation["id"], operation["subject"]
-            log.error("request %s: registering %s ended with %d: %s", id_, subject, code, said)
-        if error := outcome.get("error"):
-            error["error"] = upload.as_called(error["error"])
-        return outcome
-
-    async def _follow(
-        self,
-        operation: dict[str, Any],
-        stream: asyncio.StreamReader,
-        silence: asyncio.Timeout,
-        upload: Upload,
-    ) -> list[str]:
-        """Turn progress lines into the operation's progress; return the lines that are not."""
-        others: list[str] = []
-        async for line in lines_of(stream):
-            step = json_object(line)
-            if step is None or "error" in step:
-                others = [*others[-19:], line]
-                continue
-            if "message" in step:
-                step["message"] = upload.as_called(str(step["message"]))
-            due = operation["progress"].get("step") != step.get("step") or (
-                datetime.now(UTC) - datetime.fromisoformat(operation["updated_at"])
-                > timedelta(seconds=0.25)
-            )
-            if step != operation["progress"]:
-                silence.reschedule(asyncio.get_running_loop().time() + self._silent_s)
-            operation["progress"] = step
-            if due:
-                with contextlib.suppress(StateUnavailable):  # a later step may be told
-                    await self._store(operation)
-        return others
 
     async def _beat(self, operation: dict[str, Any], upload: Upload) -> None:
         """Say that it still runs, and see whether it is to end; a state that is gone for a moment

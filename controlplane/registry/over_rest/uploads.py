@@ -16,8 +16,8 @@ from python_multipart import MultipartParser
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import parse_options_header
 
+from variants.catalog.validity.plain_values import check_name
 from variants.errors import InvalidInput, PayloadTooLarge, RateLimited
-from variants.types import NAME
 
 MAX_FIELD_BYTES = 64 * 1024
 MAX_SHOWN = 128
@@ -302,12 +302,7 @@ def register_arguments(form: Form) -> list[str]:
     for name in ("model", "evaluation"):
         if name not in form.files:
             raise InvalidInput(f"the form lacks the file {name!r}")
-    task = form.fields.get("task", "")
-    if not NAME.fullmatch(task):
-        raise InvalidInput(f"the form's field 'task' is not a task name: {task[:128]!r}")
-    model = form.fields.get("name", "")
-    if not NAME.fullmatch(model):
-        raise InvalidInput(f"the form's field 'name' is not a model name: {model[:128]!r}")
+    task, model = _name(form, "task", "a task"), _name(form, "name", "a model")
     arguments = ["register", str(form.files["model"]), f"--task={task}", f"--name={model}"]
     arguments.append(f"--evaluation={form.files['evaluation']}")
     for further in ("calibration", "training", TOKENIZER):
@@ -330,3 +325,14 @@ def register_arguments(form: Form) -> list[str]:
                     f"the form's field {switch!r} is true or false, not {other[:128]!r}"
                 )
     return [*arguments, "--output=json", "--progress=json"]
+
+
+def _name(form: Form, field: str, what: str) -> str:
+    """
+    Raises:
+        InvalidInput: the field is missing, or cannot be the name of ``what``.
+    """
+    if field not in form.fields:
+        raise InvalidInput(f"the form lacks the field {field!r}")
+    check_name(form.fields[field], what)
+    return form.fields[field]

@@ -6,6 +6,7 @@ from time import time
 from controlplane.settings import Settings
 from controlplane.startup.checks.finding import Finding, fine, problem, warning
 from variants.errors import ModellessError
+from variants.figures import counted
 
 
 def names(settings: Settings) -> Iterator[Finding]:
@@ -37,7 +38,7 @@ def keys(settings: Settings) -> Iterator[Finding]:
             what = f"{settings.client_keys}, which MODELLESS_CLIENT_KEYS names, is not there"
             yield warning("client keys", what, "make it with `modelless keys add`, or correct it")
             return
-        yield fine("client keys", f"{count or 'no'} key{'s' if count != 1 else ''} of clients")
+        yield fine("client keys", f"{counted(count, 'key') if count else 'no keys'} of clients")
 
 
 def rules(settings: Settings) -> Iterator[Finding]:

@@ -174,10 +174,10 @@ def _valkey() -> Finding:
 
 
 def database(settings: Settings) -> Iterator[Finding]:
-    from variants.catalog.database import is_newest, is_read_only, why_full
+    from variants.catalog.database import is_newest, is_read_only, kind_of, why_full
     from variants.catalog.migrations import schema_versions
 
-    kind = "SQLite" if settings.catalog_url.startswith("sqlite") else "PostgreSQL"
+    kind = kind_of(settings.catalog_url)
     try:
         present, newest = schema_versions(settings.catalog_url)
     except ModellessError as error:

@@ -44,7 +44,9 @@ def state_directory(settings: Settings) -> Iterator[Finding]:
 
 def secrets(settings: Settings) -> Iterator[Finding]:
     """The channel secret and Ray's token: for their owner only."""
-    paths = [settings.secret_path, settings.state_dir / "ray.token"]
+    from controlplane.cluster.processes.ray_environment import TOKEN_FILE
+
+    paths = [settings.secret_path, settings.state_dir / TOKEN_FILE]
     there = [path for path in paths if path.exists()]
     if not there:
         yield fine("secrets", "will be made at the first start")
@@ -148,6 +150,6 @@ def _nearest(path: Path) -> Path:
 
 def running_here(settings: Settings) -> dict[str, object] | None:
     """State of the `modelless up` that has this directory; looking leaves no file behind."""
-    from controlplane.startup.presence import running
+    from controlplane.startup.presence import lock_path, running
 
-    return running(settings) if (settings.run_dir / "up.lock").exists() else None
+    return running(settings) if lock_path(settings).exists() else None

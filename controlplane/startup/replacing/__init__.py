@@ -3,6 +3,7 @@
 In: what serves now, and what is installed and set. Out: the same parts of the new release, with
 queries answered meanwhile.
 
-Read ``upgrade`` (the order, the waiting, and what ends it), ``upgraded_parts`` (gateways, workers
-and the control loop, as it sees them) and ``served`` (what serves meanwhile).
+Read ``parts`` (what is replaced), ``upgrade`` (the order, the waiting, and what ends it),
+``upgraded_parts`` (gateways, workers and the control loop, as it sees them) and ``served`` (what
+serves meanwhile).
 """

@@ -9,13 +9,13 @@ what is new already stays.
 
 import contextlib
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from math import inf
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from controlplane.cluster.replicas import Deployment, Replicas
+from controlplane.cluster.replicas import Replicas
 from controlplane.cluster.start_reports import NO_ROOM
-from controlplane.startup.replacing.served import Serving
+from controlplane.startup.replacing.parts import Fleet, Part
+from controlplane.startup.replacing.served import Held, Serving
 from variants.errors import ClusterUnavailable, Conflict, DeadlineExceeded, StateUnavailable
 
 T = TypeVar("T")
@@ -28,37 +28,6 @@ COMES_S = 10.0
 left it, and then no other comes."""
 SETTLED = 4
 """So often in a row a gateway has to say it: each of them is asked now and then."""
-
-
-class Fleet(Protocol):
-    """What runs the replicas."""
-
-    def look(self, deployment: Deployment) -> Replicas: ...
-    def starts(self, deployment: Deployment) -> str: ...
-    def renew(self, deployment: Deployment, mark: str) -> None: ...
-    def leave(self, deployment: Deployment, replica: str) -> bool: ...
-    def end(self, deployment: Deployment) -> None: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """Replicas of one kind."""
-
-    words: str
-    """What they are called, in the plural."""
-    deployment: Deployment
-    extra: str = ""
-    """Under which name the control loop is asked to have one more run; empty: never."""
-    room: bool = True
-    """Whether there is room for one more."""
-    lacks: str = ""
-    """Why there is none, where that is worth saying."""
-    worker_prefix: str = ""
-    """Before the replica in the name of a worker; empty: it is no worker."""
-    forgettable: bool = False
-    """Whether the control loop deploys it by itself where none runs and some are wanted."""
-    ready: Callable[[str], bool] = lambda _: True
-    """Whether a replica that runs does its work."""
 
 
 class Upgrade:
@@ -158,10 +127,10 @@ class Upgrade:
             return
         count = max(now.target, len(now.generations))  # some may be missing, and start anew
         self._say(f"{part.words}: {len(old)} of {count} to be replaced")
-        held: frozenset[tuple[str, str]] = frozenset()
+        held = Held()
         if part.worker_prefix:
-            now_held = self._asked().workers
-            held = held.union(*(now_held.get(part.worker_prefix + one, ()) for one in old))
+            serving = self._asked()
+            held = held.union(*(serving.of(part.worker_prefix + one) for one in old))
         if old and part.extra and part.room:
             self._say(f"{part.words}: one more is started first")
             self._held = frozenset({part.extra})
@@ -241,9 +210,7 @@ class Upgrade:
     def _one(self, part: Part, replica: str, *, followed: bool) -> None:
         """Replace one replica; ``followed``: it needs a successor."""
         worker = part.worker_prefix + replica
-        held: frozenset[tuple[str, str]] = frozenset()
-        if part.worker_prefix:
-            held = self._may_leave(worker)
+        held = self._may_leave(worker) if part.worker_prefix else Held()
         now = self._looked(part)
         before = set(now.generations) - set(self._old(part, now))
 
@@ -266,25 +233,22 @@ class Upgrade:
         self._unfinished = None
         self.replaced += 1
 
-    def _may_leave(self, worker: str) -> frozenset[tuple[str, str]]:
+    def _may_leave(self, worker: str) -> Held:
         """What a worker holds, once the others answer for all of its tasks.
 
         Raises:
             Conflict: they do not.
         """
-        alone: set[str] = set()
+        alone: list[str] = []
         waits = not self._allow_gap
 
         def others_answer() -> bool:
-            nonlocal waits
-            now = self._serving().workers
-            others = {task for one, held in now.items() if one != worker for task, _ in held}
-            alone.clear()
-            alone.update({task for task, _ in now.get(worker, ())} - others)
+            nonlocal alone, waits
+            alone = self._serving().tasks_only_of(worker)
             if alone and waits:
                 waits = False
                 self._say(
-                    f"{worker} alone answers for {', '.join(sorted(alone))}: waiting up to"
+                    f"{worker} alone answers for {', '.join(alone)}: waiting up to"
                     f" {self._patience_s:,.0f} s for another worker to (--allow-gap does not wait)"
                 )
             return not alone
@@ -293,29 +257,27 @@ class Upgrade:
             self._until(others_answer, lambda: "", patience_s=0 if self._allow_gap else None)
         except DeadlineExceeded:
             if not self._allow_gap:
-                tasks = ", ".join(sorted(alone))
                 raise Conflict(
-                    f"no other worker answers for {tasks} while {worker} is replaced, and there is"
-                    " no room for one more: nothing of it was stopped. Let another worker have"
-                    " them, or run `modelless upgrade --allow-gap`, in which queries for these"
-                    " tasks are refused for some seconds"
+                    f"no other worker answers for {', '.join(alone)} while {worker} is replaced,"
+                    " and there is no room for one more: nothing of it was stopped. Let another"
+                    " worker have them, or run `modelless upgrade --allow-gap`, in which queries"
+                    " for these tasks are refused for some seconds"
                 ) from None
-            self._say(f"{worker} alone answers for {', '.join(sorted(alone))}: there is a gap")
-        now = self._asked().workers
-        held = now.get(worker, frozenset())
-        others = {one for other, there in now.items() if other != worker for one in there}
-        if only := sorted(f"{task}/{variant}" for task, variant in held - others):
+            self._say(f"{worker} alone answers for {', '.join(alone)}: there is a gap")
+        now = self._asked()
+        if only := now.only_of(worker):
+            names = ", ".join(f"{task}/{variant}" for task, variant in only)
             self._say(
-                f"{worker} alone holds {', '.join(only)}: queries that need them may be refused"
-                " until they are loaded again"
+                f"{worker} alone holds {names}: queries that need them may be refused until they"
+                " are loaded again"
             )
-        return held
+        return now.of(worker)
 
     def _await_new(
         self,
         part: Part,
         before: Collection[str],
-        held: frozenset[tuple[str, str]],
+        held: Held,
         patience_s: float | None = None,
         known_s: float | None = None,
     ) -> None:
@@ -347,7 +309,7 @@ class Upgrade:
                     f"{', '.join(sorted(strangers))} started with other sources than this command:"
                     " have they changed meanwhile, or differ between machines?"
                 )
-            good = [replica for replica in fresh if self._holds(part, replica, held)]
+            good = [replica for replica in fresh if self._does_its_work(part, replica, held)]
             in_a_row = in_a_row + 1 if good else 0
             return in_a_row >= (SETTLED if part.worker_prefix else 1)
 
@@ -355,15 +317,10 @@ class Upgrade:
         self._until(healthy, lambda: failed + _told(message), patience_s)
         self._say(f"{part.words}: a new one is healthy" + (" and loaded" if held else ""))
 
-    def _holds(self, part: Part, replica: str, held: frozenset[tuple[str, str]]) -> bool:
+    def _does_its_work(self, part: Part, replica: str, held: Held) -> bool:
         if not part.worker_prefix:
             return part.ready(replica)
-        now, worker = self._serving(), part.worker_prefix + replica
-        if worker not in now.workers:
-            return False
-        planned = now.planned.get(worker)
-        there = now.workers[worker]
-        return there >= held or (planned is not None and there >= planned)
+        return self._serving().has(part.worker_prefix + replica, held)
 
     def _asked(self) -> Serving:
         """What gateways say, as soon as one answers."""
@@ -392,7 +349,7 @@ class Upgrade:
     def _complete(self, part: Part) -> bool:
         """Whether all run that are to run and have room, and do their work."""
         now = self._fleet.look(part.deployment)
-        if part.worker_prefix == "" and not all(map(part.ready, now.generations)):
+        if not (part.worker_prefix or all(map(part.ready, now.generations))):
             return False
         return len(now.generations) >= now.target or NO_ROOM in now.message
 
@@ -410,17 +367,19 @@ class Upgrade:
         Raises:
             DeadlineExceeded: it took too long.
         """
-        until_s = self._clock_s() + (self._patience_s if patience_s is None else patience_s)
+        patience_s = self._patience_s if patience_s is None else patience_s
+        until_s = self._clock_s() + patience_s
         while True:
             if self._held:
                 self._hold(self._held)
+            unasked = ""
             try:
                 if condition():
                     return
-            except (ClusterUnavailable, StateUnavailable, OSError, ValueError, KeyError):
-                pass
+            except (ClusterUnavailable, StateUnavailable, OSError, ValueError, KeyError) as error:
+                unasked = _told(str(error))
             if self._clock_s() >= until_s:
-                raise DeadlineExceeded(f"{failed()} after {self._patience_s:,.0f} s")
+                raise DeadlineExceeded(f"{failed()} after {patience_s:,.0f} s{unasked}")
             self._pause(POLL_S)
 
 

@@ -16,7 +16,7 @@ from controlplane.cluster.serve_applications import (
 from controlplane.controller.other_installations import leads
 from controlplane.settings import Settings
 from controlplane.slices import Kind
-from controlplane.startup.replacing.upgrade import Part
+from controlplane.startup.replacing.parts import Part
 from variants.container import free_memory_mib
 
 MORE_MIB = 256.0
@@ -66,12 +66,12 @@ def parts(settings: Settings, joined: Settings, leader: Callable[[], str]) -> li
             )
         )
     loop = Deployment(application=CONTROLLER_APP, name="controller", built=app.controller({}))
-    doors = gateways()
+    of_gateways = gateways()
     # Each may have a node of its own (MODELLESS_GATEWAY_NODES), and none may be left for one more.
-    more = not settings.ray_address or room_for(doors)
+    more = not settings.ray_address or room_for(of_gateways)
     return [
         *found,
-        Part(words="gateways", deployment=doors, extra="gateways", room=more),
+        Part(words="gateways", deployment=of_gateways, extra="gateways", room=more),
         Part(
             words="control loop",
             deployment=loop,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.variants.catalog_builders import plan, registration, route
-from variants.catalog import sql
+from variants.catalog import protocol
 from variants.catalog.protocol import Catalog, Marks
 from variants.catalog.sql import open_catalog
 from variants.errors import InvalidInput, NotFound, StaleEpoch
@@ -58,8 +58,8 @@ def test_the_latest_lift_of_a_quarantine_counts(catalog: Catalog) -> None:
 
 def test_of_large_plans_fewer_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only the newest is planned by; of hundreds of tasks each takes some 100 KiB."""
-    monkeypatch.setattr(sql, "LEAST_KEPT", 2)
-    monkeypatch.setattr(sql, "PLAN_PARTS_KEPT", 12)
+    monkeypatch.setattr(protocol, "LEAST_KEPT", 2)
+    monkeypatch.setattr(protocol, "PLAN_PARTS_KEPT", 12)
     with closing(open_catalog(f"sqlite:///{tmp_path / 'catalog.db'}")) as catalog:
         catalog.register(registration())
         epoch = catalog.acquire_leadership("controller-1")

@@ -8,7 +8,7 @@ import pytest
 from tests.contracts.catalog.known import DIGITS, MLP
 from tests.contracts.places import Place
 from tests.variants.catalog_builders import event, registration, tick
-from variants.catalog import sql
+from variants.catalog import protocol, sql
 from variants.catalog.memory import records
 from variants.catalog.protocol import TICKS_KEPT, Catalog
 from variants.errors import InvalidInput, NotFound
@@ -45,8 +45,7 @@ def test_ticks_with_other_rates_alone_changed_nothing(catalog: Catalog) -> None:
 def test_only_the_newest_ticks_are_kept(somewhere: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand, of which each takes a database milliseconds: here only a few."""
     assert TICKS_KEPT == 1_000
-    for kept_in in (records, sql):
-        monkeypatch.setattr(kept_in, "TICKS_KEPT", 20)
+    monkeypatch.setattr(protocol, "TICKS_KEPT", 20)
     catalog = somewhere.open()
     for number in range(23):
         catalog.add_tick(tick(number))
@@ -56,9 +55,8 @@ def test_only_the_newest_ticks_are_kept(somewhere: Place, monkeypatch: pytest.Mo
 
 def test_of_large_turns_fewer_are_kept(somewhere: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of hundreds of tasks each takes some 100 KiB, so that a thousand would fill a disk."""
-    for kept_in in (records, sql):
-        monkeypatch.setattr(kept_in, "TICK_BYTES_KEPT", 10_000)
-        monkeypatch.setattr(kept_in, "LEAST_KEPT", 3)
+    monkeypatch.setattr(protocol, "TICK_BYTES_KEPT", 10_000)
+    monkeypatch.setattr(protocol, "LEAST_KEPT", 3)
     catalog = somewhere.open()
     for number in range(12):
         catalog.add_tick(tick(number, why="x" * 2_000))

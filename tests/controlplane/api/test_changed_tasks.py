@@ -168,7 +168,7 @@ async def test_a_change_of_both_that_changes_nothing_is_refused(
     api: httpx.AsyncClient, body: dict[str, Any]
 ) -> None:
     reply = await api.patch("/v1/tasks/digits", json=body)
-    said = "nothing is to be changed; there are: slo, image"
+    said = "nothing is to be changed; what can be: slo, image"
     assert (reply.status_code, reply.json()["error"]) == (400, said)
 
 

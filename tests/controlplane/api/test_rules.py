@@ -133,7 +133,11 @@ async def test_what_is_forbidden_is_shown_while_it_is_still_there(
             {"rule": "pin", "task": "digits"},
             "a pin is of a variant of a task: 'variant' is missing",
         ),
-        ({"rule": "pin", "task": "a b", "variant": "c"}, "'a b' cannot be the name of a task"),
+        (
+            {"rule": "pin", "task": "a b", "variant": "c"},
+            "'a b' cannot be the name of a task: names have up to 128 of a-z, 0-9, '.', '_' and"
+            " '-', and begin with a letter or a digit",
+        ),
         (
             {"rule": "pin", "task": "x" * 129},
             "body 'task' is wrong: it may have at most 128 characters",

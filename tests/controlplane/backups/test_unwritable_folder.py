@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from controlplane.access import client_keys
+from controlplane.access import key_changes
 from controlplane.backups.writing import write_backup
 from controlplane.settings import load_settings
 from controlplane.startup.checks import services
@@ -89,6 +89,6 @@ def test_a_file_that_is_no_catalog_is_called_so(tmp_path: Path) -> None:
 def test_keys_that_cannot_be_written_are_told_in_a_sentence(unwritable: Path) -> None:
     path = unwritable / "client-keys"
     with pytest.raises(InvalidInput, match=f"{path} cannot be written: "), without_rights():
-        client_keys.add(path, "shop")
+        key_changes.add(path, "shop")
     with pytest.raises(InvalidInput, match=f"{path} cannot be written: "), without_rights():
-        client_keys.remove(path, "shop")
+        key_changes.remove(path, "shop")

@@ -39,7 +39,7 @@ def test_a_backup_is_restored_elsewhere(shell: Shell, tmp_path: Path) -> None:
     file = str(tmp_path / "b.tar")
     made = shell("backup", file, "--progress", "plain")
     assert made.code == 0
-    assert f"Saved to {file}: 1 task, 1 artifacts" in made.out
+    assert f"Saved to {file}: 1 task, 1 artifact" in made.out
     assert "[1/1] artifacts copied" in made.err
 
     there = tmp_path / "there"

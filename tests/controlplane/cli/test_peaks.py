@@ -45,7 +45,7 @@ def test_a_peak_is_declared_in_local_time_told_in_utc_and_taken_back(
     assert gateway.catalog.peaks() == ()
     assert [event.kind for event in gateway.catalog.events(9)] == ["peak_removed", "peak_declared"]
     again = shell("peaks", "remove", "1", url=gateway.url)
-    assert (again.code, again.err) == (1, "error: there is no declared peak 1\n")
+    assert (again.code, again.err) == (1, "error: there is no declared peak 1, nor any other\n")
 
 
 def test_a_peak_of_one_task_begins_now_and_comes_each_week(gateway: Gateway, shell: Shell) -> None:
@@ -106,9 +106,13 @@ def test_a_peak_of_half_a_minute_may_be_declared(gateway: Gateway, shell: Shell)
             ("--factor", "3", "--qps", "5", "--task", "digits"),
             "a peak needs a factor or the queries per second, one of the two",
         ),
-        (("--factor", "0.5"), "the factor of a peak must be from 1 to 1,000"),
+        (("--factor", "0.5"), "the factor of a peak must be from 1 to 1,000, not 0.5"),
         (("--qps", "5"), "queries per second are of one task: name it, or give a factor"),
-        (("--factor", "3", "--task", "a b"), "'a b' cannot be the name of a task"),
+        (
+            ("--factor", "3", "--task", "a b"),
+            "'a b' cannot be the name of a task: names have up to 128 of a-z, 0-9, '.', '_' and"
+            " '-', and begin with a letter or a digit",
+        ),
     ],
 )
 def test_what_cannot_be_is_told_though_no_gateway_runs(

@@ -150,7 +150,7 @@ def test_of_many_workers_a_few_are_named_to_who_names_none(gateway: Gateway, she
         assert (told.code, told.err) == (1, f"error: there is no worker 'x'; {few}"), asked
     gateway.live.statuses = []
     told = shell("workers", "get", "x", url=gateway.url)
-    assert told.err == "error: there is no worker 'x'; there are: none\n"
+    assert told.err == "error: there is no worker 'x'; none is there\n"
 
 
 def test_workers_drain_is_the_same_for_a_worker(gateway: Gateway, shell: Shell) -> None:

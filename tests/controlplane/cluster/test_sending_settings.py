@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from ray import cloudpickle
 
-from controlplane.access.client_keys import rotate_token
+from controlplane.access.key_changes import rotate_token
 from controlplane.cluster.head import HeadSecrets, is_home
 from controlplane.cluster.sending_settings import describe, disagreement, receive, secrets_of, send
 from controlplane.cluster.sent_settings import SentSettings

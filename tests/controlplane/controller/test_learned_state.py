@@ -171,7 +171,7 @@ async def test_it_is_kept_once_a_minute_and_never_by_an_older_leader(tmp_path: P
     it = await Controller(catalog, tmp_path, NOW_S).lead()
     it.turn(59)
     it.learned.keep_on(it.epoch, it.estimator, it.calendar)
-    await eventually(lambda: it.learned._keeping is None)
+    assert not it.learned._keeping.is_under_way
     it.turn(1)
     it.learned.keep_on(it.epoch, it.estimator, it.calendar)
     await eventually(lambda: catalog.learned(NAME) is not None)

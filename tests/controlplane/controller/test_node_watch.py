@@ -65,7 +65,7 @@ async def test_what_nodes_offer_is_told_once(tmp_path: Path) -> None:
 
     nodes.away = True
     await watch.look({CPU_2: 1}, {})
-    assert journal.troubled("nodes")
+    assert journal.troubled("look at the nodes")
 
 
 class Serve:

@@ -1,15 +1,16 @@
 """Two installations on one catalog: the second one says so, and waits until the first is gone."""
 
 import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from controlplane.cli.starting import _refuse_company
-from controlplane.controller import other_installations
+from controlplane.cli.starting import refuse_company
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.other_installations import (
+    AGAIN_S,
     BEHIND_S,
     REPLACED_S,
     SILENT_S,
@@ -33,6 +34,7 @@ from workers.channel.secret import ensure_secret
 
 NOW_S = 1_800_000_000.0
 OURS, THEIRS = owner_of(b"a" * 32, "controller#1"), owner_of(b"b" * 32, "controller#2")
+ELSEWHERE = THEIRS.replace(THEIRS.split()[1], "another-host")
 
 
 def at(seconds: float) -> str:
@@ -87,13 +89,13 @@ def test_who_plans_by_the_catalog_that_this_one_was_restored_from_is_no_other() 
 def test_up_refuses_to_start_beside_another_one(tmp_path: Path) -> None:
     settings = load_settings(state_dir=tmp_path)
     ensure_secret(settings.secret_path)
-    _refuse_company(settings, led_by(THEIRS, stopped=True))
+    refuse_company(settings, led_by(THEIRS, stopped=True))
     catalog = led_by(THEIRS)
     newest = TickRecord(at=timestamp(), plan_version=1, body={"epoch": 1})
     catalog.add_tick(newest)
 
     with pytest.raises(Conflict, match="another installation"):
-        _refuse_company(settings, catalog)
+        refuse_company(settings, catalog)
 
 
 def test_one_that_is_replaced_is_not_gone_yet() -> None:
@@ -103,60 +105,77 @@ def test_one_that_is_replaced_is_not_gone_yet() -> None:
     assert other_installation(OURS, replaced, NOW_S + REPLACED_S, REPLACED_S) is None
 
 
-async def test_the_second_one_tells_once_and_leads_when_the_first_is_gone(
-    live_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(other_installations, "AGAIN_S", 0.01)
-    catalog, clock = led_by(THEIRS), [NOW_S]
+class Waiting:
+    """Who waits to be alone, and what happens meanwhile; a pause takes no time."""
+
+    def __init__(self, then: Mapping[int, Callable[[], object]]) -> None:
+        """``then``: what happens in the pause of this number."""
+        self.pauses = 0
+        self.now_s = 0.0
+        self._then = then
+
+    async def pause(self, seconds: float) -> None:
+        self.pauses += 1
+        self.now_s += seconds
+        happens = self._then.get(self.pauses, lambda: None)()
+        if isinstance(happens, Awaitable):
+            await happens
+
+    async def until_alone(
+        self, owner: str, catalog: MemoryCatalog, live: LiveState, wall_s: Callable[[], float]
+    ) -> None:
+        async with asyncio.timeout(30):
+            await until_alone(
+                owner, catalog, live, Journal(catalog), wall_s,
+                clock_s=lambda: self.now_s, pause=self.pause,
+            )  # fmt: skip
+
+
+async def test_the_second_one_tells_once_and_leads_when_the_first_is_gone(live_url: str) -> None:
+    catalog, wall = led_by(THEIRS), [NOW_S]
     live = LiveState(live_url)
     await live.give_up(await live.owner())
-    waiting = asyncio.create_task(
-        until_alone(OURS, catalog, live, Journal(catalog), lambda: clock[0])
-    )
-    await asyncio.sleep(0.2)
 
-    assert not waiting.done()
-    assert [event.kind for event in catalog.events(1)] == ["other_installation"]
-    clock[0] += SILENT_S
-    async with asyncio.timeout(30):
-        await waiting
+    def is_gone() -> None:
+        assert [event.kind for event in catalog.events(1)] == ["other_installation"]
+        wall[0] += SILENT_S
+
+    waiting = Waiting({3: is_gone})
+    await waiting.until_alone(OURS, catalog, live, lambda: wall[0])
+    assert waiting.pauses == 3
     assert [event.kind for event in catalog.events(9)].count("other_installation") == 1
     await live.give_up(OURS)
     await live.close()
 
 
-async def test_one_whose_clock_is_ahead_is_waited_for_no_longer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("owner", "heard_s"),
+    [
+        pytest.param(THEIRS, 3_600.0, id="an hour ahead, it counted as heard for an hour more"),
+        pytest.param(ELSEWHERE, -600.0, id="behind, it was gone at the first look"),
+    ],
+)
+async def test_who_has_a_wrong_clock_is_gone_once_it_has_written_nothing_for_as_long_as_others(
+    tmp_path: Path, owner: str, heard_s: float
 ) -> None:
-    """An hour ahead, it counted as heard for an hour after it was gone."""
-    monkeypatch.setattr(other_installations, "AGAIN_S", 0.01)
-    catalog, live = led_by(THEIRS, heard_s=3_600.0), LiveState(f"unix://{tmp_path}/none")
-    waiting = asyncio.create_task(until_alone(OURS, catalog, live, Journal(catalog), lambda: NOW_S))
-    await asyncio.sleep(0.1)
-    assert not waiting.done()
-
-    monkeypatch.setattr(other_installations, "SILENT_S", 0.1)
-    async with asyncio.timeout(10):
-        await waiting
+    catalog, live = led_by(owner, heard_s=heard_s), LiveState(f"unix://{tmp_path}/none")
+    waiting = Waiting({})
+    await waiting.until_alone(OURS, catalog, live, lambda: NOW_S)
+    assert SILENT_S < waiting.now_s <= SILENT_S + AGAIN_S
     await live.close()
 
 
-def test_up_watches_another_one_whose_clock_is_ahead(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_up_watches_another_one_whose_clock_is_ahead(tmp_path: Path) -> None:
     """An hour ahead, it was in the way for an hour after it was gone."""
-    monkeypatch.setattr(other_installations, "AGAIN_S", 0.01)
-    monkeypatch.setattr(other_installations, "SILENT_S", 0.05)
     settings = load_settings(state_dir=tmp_path)
     ensure_secret(settings.secret_path)
     ahead = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
     catalog = led_by(THEIRS)
     catalog.add_tick(TickRecord(at=ahead, plan_version=1, body={"epoch": 1}))
+    pauses: list[float] = []
 
-    _refuse_company(settings, catalog)
-
-
-ELSEWHERE = THEIRS.replace(THEIRS.split()[1], "another-host")
+    refuse_company(settings, catalog, pauses.append)
+    assert sum(pauses) == SILENT_S
 
 
 def test_a_clock_of_another_host_that_may_be_behind_proves_nobody_gone() -> None:
@@ -183,39 +202,25 @@ def test_who_planned_by_what_was_restored_here_does_not_plan_by_the_copy() -> No
     assert other_installation(OURS, restored, NOW_S) is not None
 
 
-async def test_a_live_one_whose_clock_is_behind_keeps_the_lead(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A clock behind by more than the silence made it gone at the first look."""
-    monkeypatch.setattr(other_installations, "AGAIN_S", 0.01)
-    catalog, live = led_by(ELSEWHERE, heard_s=-600.0), LiveState(f"unix://{tmp_path}/none")
-    waiting = asyncio.create_task(until_alone(OURS, catalog, live, Journal(catalog), lambda: NOW_S))
-    await asyncio.sleep(0.1)
-    assert not waiting.done()
-
-    monkeypatch.setattr(other_installations, "SILENT_S", 0.1)
-    async with asyncio.timeout(10):
-        await waiting
-    await live.close()
-
-
 @pytest.mark.parametrize("writes", [True, False], ids=["it writes", "it is gone"])
-def test_up_watches_another_one_whose_clock_may_be_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, writes: bool
-) -> None:
-    monkeypatch.setattr(other_installations, "writes_on", lambda _: writes)
+def test_up_watches_another_one_whose_clock_may_be_behind(tmp_path: Path, writes: bool) -> None:
     settings = load_settings(state_dir=tmp_path, database_url="postgresql://nobody/asks")
     ensure_secret(settings.secret_path)
-    behind = (datetime.now(UTC) - timedelta(minutes=10)).isoformat()
+    behind = datetime.now(UTC) - timedelta(minutes=10)
     catalog = led_by(ELSEWHERE)
-    catalog.add_tick(TickRecord(at=behind, plan_version=1, body={"epoch": 1}))
 
+    def pause(seconds: float) -> None:
+        if writes:
+            written = (behind + timedelta(seconds=seconds)).isoformat()
+            catalog.add_tick(TickRecord(at=written, plan_version=1, body={"epoch": 1}))
+
+    catalog.add_tick(TickRecord(at=behind.isoformat(), plan_version=1, body={"epoch": 1}))
     if writes:
         with pytest.raises(Conflict, match=r"was heard 60\d s ago by its clock"):
-            _refuse_company(settings, catalog)
+            refuse_company(settings, catalog, pause)
         assert catalog.leader() == ELSEWHERE
     else:
-        _refuse_company(settings, catalog)
+        refuse_company(settings, catalog, pause)
         # The control loop need not watch it once more.
         assert other_installation(OURS, catalog, NOW_S) is None
         assert catalog.leader().endswith(" up")
@@ -240,30 +245,26 @@ def test_another_one_that_writes_on_is_there_whatever_its_clock_says() -> None:
     assert sum(pauses[3:]) == SILENT_S
 
 
-async def test_one_live_state_is_for_one_installation(
-    live_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_one_live_state_is_for_one_installation(live_url: str, tmp_path: Path) -> None:
     """Each has a catalog of its own: neither would know of the other, but for its workers."""
-    monkeypatch.setattr(other_installations, "AGAIN_S", 0.01)
     live, catalog = LiveState(live_url), MemoryCatalog()
     await live.give_up(await live.owner())
     assert await claimed_by_another(THEIRS, live) is None
-    waiting = asyncio.create_task(until_alone(OURS, catalog, live, Journal(catalog), lambda: NOW_S))
-    await asyncio.sleep(0.2)
 
-    assert not waiting.done()
-    (event,) = catalog.events(9)
-    assert (event.kind, event.subject) == ("other_installation", "live state")
-    assert "uses the same live state" in event.message
-    assert "MODELLESS_REDIS_URL" in event.message
-    settings = load_settings(state_dir=tmp_path, redis_url=live_url)
-    ensure_secret(settings.secret_path)
-    with pytest.raises(Conflict, match="uses the same live state"):
-        await asyncio.to_thread(_refuse_company, settings, catalog)
+    async def is_told() -> None:
+        (event,) = catalog.events(9)
+        assert (event.kind, event.subject) == ("other_installation", "live state")
+        assert "uses the same live state" in event.message
+        assert "MODELLESS_REDIS_URL" in event.message
+        settings = load_settings(state_dir=tmp_path, redis_url=live_url)
+        ensure_secret(settings.secret_path)
+        with pytest.raises(Conflict, match="uses the same live state"):
+            await asyncio.to_thread(refuse_company, settings, catalog)
+        await live.give_up(THEIRS)
 
-    await live.give_up(THEIRS)
-    async with asyncio.timeout(30):
-        await waiting
+    waiting = Waiting({3: is_told})
+    await waiting.until_alone(OURS, catalog, live, lambda: NOW_S)
+    assert waiting.pauses == 3
     assert await claimed_by_another(THEIRS, live) is not None
     await live.give_up(OURS)
     await live.close()
@@ -275,7 +276,7 @@ async def test_a_live_state_that_does_not_answer_stops_nobody(tmp_path: Path) ->
         await until_alone(OURS, catalog, live, Journal(catalog), lambda: NOW_S)
     settings = load_settings(state_dir=tmp_path, redis_url=f"unix://{tmp_path}/none")
     ensure_secret(settings.secret_path)
-    await asyncio.to_thread(_refuse_company, settings, catalog)
+    await asyncio.to_thread(refuse_company, settings, catalog)
     await live.close()
 
 
@@ -303,23 +304,23 @@ def test_of_two_clusters_of_one_installation_the_newer_one_leads() -> None:
 
 
 async def test_the_control_loop_of_the_older_cluster_waits_for_the_end_of_the_newer_one(
-    live_url: str, monkeypatch: pytest.MonkeyPatch
+    live_url: str,
 ) -> None:
-    monkeypatch.setattr(other_installations, "AGAIN_S", 0.01)
     live, catalog = LiveState(live_url), MemoryCatalog()
     older, newer = of_cluster("10-00-00_000001"), of_cluster("12-00-00_000001")
     await live.give_up(await live.owner())
     for owner in (older, newer):  # the newer one takes over from one that leads
         await until_alone(owner, catalog, live, Journal(catalog), lambda: NOW_S)
     assert await live.owner() == newer
-    again = asyncio.create_task(until_alone(older, catalog, live, Journal(catalog), lambda: NOW_S))
-    await asyncio.sleep(0.2)
-    assert not again.done()
-    assert await live.owner() == newer
-    assert catalog.events(9) == ()
-    await live.give_up(newer)
-    async with asyncio.timeout(30):
-        await again
+
+    async def ends() -> None:
+        assert await live.owner() == newer
+        assert catalog.events(9) == ()
+        await live.give_up(newer)
+
+    waiting = Waiting({3: ends})
+    await waiting.until_alone(older, catalog, live, lambda: NOW_S)
+    assert waiting.pauses == 3
     assert await live.owner() == older
     await live.give_up(older)
     await live.close()

@@ -10,18 +10,8 @@ import grpc
 import pytest
 
 from controlplane.access import client_keys
-from controlplane.access.client_keys import (
-    ClientKey,
-    KeysOfHead,
-    Role,
-    add,
-    end_rotation,
-    read,
-    remove,
-    rotate,
-    rotate_token,
-    told,
-)
+from controlplane.access.client_keys import ClientKey, KeysOfHead, Role, read, told
+from controlplane.access.key_changes import add, end_rotation, remove, rotate, rotate_token
 from controlplane.gateway.counting.client_counters import OldKeyUse
 from controlplane.gateway.http.access import Access
 from controlplane.gateway.http.asgi import everywhere

@@ -9,7 +9,7 @@ from time import monotonic
 
 import pytest
 
-from controlplane.access.client_keys import add
+from controlplane.access.key_changes import add
 from controlplane.cli.known_everywhere import wait_until_known
 from controlplane.gateway.gateway import Gateway
 from controlplane.gateway.looks import Looks

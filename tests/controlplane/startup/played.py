@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 from controlplane.cluster.replicas import Deployment, Replicas
 from controlplane.live_state.state import REPLACING_TTL_S
+from controlplane.startup.replacing.parts import Part
 from controlplane.startup.replacing.served import Serving
-from controlplane.startup.replacing.upgrade import Part, Upgrade
+from controlplane.startup.replacing.upgrade import Upgrade
 from variants.errors import ClusterUnavailable, StateUnavailable
 
 NEW, OLD = "new", "old"

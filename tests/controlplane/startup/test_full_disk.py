@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from controlplane.access import client_keys
+from controlplane.access import key_changes
 from controlplane.api.context import ApiContext
 from controlplane.api.routes import build_api
 from controlplane.cli.upgrading import upgrade
@@ -192,9 +192,9 @@ def test_what_cannot_be_printed_ends_no_process(stream: str) -> None:
 
 def test_keys_that_find_no_room_name_their_file_and_leave_the_old_one(disk: Path) -> None:
     keys = disk / "client-keys"
-    client_keys.add(keys, "shop")
+    key_changes.add(keys, "shop")
     before = keys.read_text()
     fill(disk)
     with pytest.raises(StateUnavailable, match=f"{keys} cannot be written: No space left"):
-        client_keys.add(keys, "batch")
+        key_changes.add(keys, "batch")
     assert (keys.read_text(), list(disk.glob(".*.part"))) == (before, [])

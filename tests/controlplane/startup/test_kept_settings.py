@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.access.client_keys import rotate_token
+from controlplane.access.key_changes import rotate_token
 from controlplane.cli.state_settings import given_before, given_here, note_given
 from controlplane.cli.upgrading import KEPT, changes, keep, refuse_other_secrets
 from controlplane.cluster.sending_settings import send

@@ -11,8 +11,8 @@ from controlplane.cluster.replicas import Deployment, Replicas
 from controlplane.settings import load_settings
 from controlplane.slices import Kind
 from controlplane.startup.presence import write_state
+from controlplane.startup.replacing.parts import Part
 from controlplane.startup.replacing.served import Serving, serving
-from controlplane.startup.replacing.upgrade import Part
 from controlplane.startup.replacing.upgraded_parts import none_kept
 from controlplane.startup.state_directory import take_lock
 from tests.controlplane.startup.played import NEW, OLD, Made, Played, upgrade, workers
@@ -235,6 +235,20 @@ def test_workers_that_drain_do_not_serve() -> None:
         workers={"w-1": frozenset({("digits", "a")})},
         planned={"w-1": frozenset({("digits", "b")})},
     )
+
+
+def test_what_one_worker_alone_has_is_known_of_tasks_and_of_variants() -> None:
+    a, b, c = ("digits", "a"), ("digits", "b"), ("churn", "c")
+    now = Serving(
+        workers={"w-1": frozenset({a, b, c}), "w-2": frozenset({a})},
+        planned={"w-2": frozenset({a})},
+    )
+    assert now.tasks_only_of("w-1") == ["churn"]
+    assert now.only_of("w-1") == [c, b]
+    assert (now.tasks_only_of("w-2"), now.only_of("w-2"), now.of("w-3")) == ([], [], frozenset())
+    assert now.has("w-1", frozenset({a, b}))
+    assert now.has("w-2", frozenset({a, b}))  # all that the plan puts there
+    assert not now.has("w-3", frozenset())
 
 
 def test_two_at_once_do_not_replace_what_runs(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from variants.catalog.memory.operators import MemoryOperators
+from variants.catalog.validity.absent import no_version
 from variants.catalog.validity.canaries import (
     RolledBack,
     VersionKey,
@@ -14,9 +15,9 @@ from variants.catalog.validity.canaries import (
     standing,
     taken_back,
 )
+from variants.catalog.validity.plans import check_leads
 from variants.catalog.validity.promoting import to_promote
 from variants.catalog.validity.spaces import check_comparable, is_own_space, standing_back
-from variants.errors import NotFound, StaleEpoch
 from variants.types import Canary, ModelName, ModelVersion, Stage, TaskName
 
 
@@ -43,7 +44,7 @@ class MemoryCanaries(MemoryOperators):
             known = {key_of(v) for v in old.versions}
             for task in tasks:
                 if (task, model, version) not in known:
-                    raise NotFound(f"task {task!r} has no version {model}-v{version}")
+                    raise no_version(task, f"{model}-v{version}")
             self._move({(task, model, version): stage for task in tasks}, old.canaries)
             return True
 
@@ -64,17 +65,14 @@ class MemoryCanaries(MemoryOperators):
         apart = {task.name for task in old.tasks if is_own_space(task.metric)}
         back = standing_back((v for v in old.versions if v.task in apart), stages)
         stages = {**{key_of(v): Stage.CANARY for v in back}, **stages}
-        versions = tuple(
-            replace(v, stage=stages.get((v.task, v.model, v.version), v.stage))
-            for v in old.versions
-        )
+        versions = tuple(replace(v, stage=stages.get(key_of(v), v.stage)) for v in old.versions)
         kept = standing(canaries, versions)
         self._snapshot = replace(old, revision=old.revision + 1, versions=versions, canaries=kept)
         self._note_live()
 
     def _note_live(self) -> None:
         live = (v for v in self._snapshot.versions if v.stage is Stage.LIVE)
-        self._lived = self._lived | {(v.task, v.model, v.version) for v in live}
+        self._lived = self._lived | set(map(key_of, live))
 
     def set_canary(self, *canaries: Canary) -> tuple[Canary, ...]:
         for canary in canaries:
@@ -110,8 +108,7 @@ class MemoryCanaries(MemoryOperators):
 
     def settle_canary(self, canary: Canary, *, promote: bool, why: str, epoch: int) -> bool:
         with self._writing:
-            if epoch != self._epoch or not self._epoch:
-                raise StaleEpoch(f"epoch {epoch} judged a canary; the leader's is {self._epoch}")
+            check_leads(epoch, self._epoch, "the verdict on a canary")
             known = self._canary_of(canary.task, canary.model)
             if known is None or known.number != canary.number:
                 return False

@@ -5,6 +5,7 @@ from dataclasses import replace
 from variants.catalog.memory.tasks import MemoryTasks
 from variants.catalog.protocol import Marks, ordered
 from variants.catalog.removal import check_number
+from variants.catalog.validity.absent import no_device_kind, no_variant
 from variants.catalog.validity.buckets import check_names
 from variants.catalog.validity.profiles import check_device_kind, check_profile
 from variants.catalog.validity.registrations import (
@@ -15,7 +16,6 @@ from variants.catalog.validity.registrations import (
     not_judged,
     version_of,
 )
-from variants.errors import NotFound
 from variants.types import (
     CatalogSnapshot,
     DeviceKind,
@@ -75,7 +75,6 @@ class MemoryCatalog(MemoryTasks):
                 variants=(*old.variants, *variants),
                 profiles=(*old.profiles, *registration.profiles),
                 device_kinds=tuple(kinds.values()),
-                canaries=old.canaries,
             )
         )
 
@@ -158,9 +157,9 @@ class MemoryCatalog(MemoryTasks):
             kinds = _with_kinds(old, device_kinds)
             for profile in profiles:
                 if (profile.task, profile.variant) not in variants:
-                    raise NotFound(f"task {profile.task!r} has no variant {profile.variant!r}")
+                    raise no_variant(profile.task, profile.variant)
                 if profile.device_kind not in kinds:
-                    raise NotFound(f"there is no device kind {profile.device_kind!r}")
+                    raise no_device_kind(profile.device_kind)
             merged = {(p.task, p.variant, p.device_kind): p for p in (*old.profiles, *profiles)}
             done = {(p.task, p.variant, p.device_kind) for p in profiles}
             self._requests = {k: r for k, r in self._requests.items() if k not in done}

@@ -3,9 +3,9 @@
 from dataclasses import replace
 
 from variants.catalog.memory.records import MemoryRecords
+from variants.catalog.validity.absent import no_peak, no_rule, no_variant
 from variants.catalog.validity.peaks import check_lift, check_peak, check_room
-from variants.catalog.validity.rules import check_rule, check_rule_room, no_rule
-from variants.errors import NotFound
+from variants.catalog.validity.rules import check_rule, check_rule_room
 from variants.types import Peak, QuarantineLift, Rule, TaskName, VariantName
 
 
@@ -33,7 +33,7 @@ class MemoryOperators(MemoryRecords):
     def remove_peak(self, id: int) -> None:
         with self._writing:
             if id not in self._peaks:
-                raise NotFound(f"there is no declared peak {id}")
+                raise no_peak(id, self._peaks)
             self._peaks = {known: peak for known, peak in self._peaks.items() if known != id}
 
     def lift_quarantine(self, lift: QuarantineLift) -> None:
@@ -41,7 +41,7 @@ class MemoryOperators(MemoryRecords):
         with self._writing:
             key = (lift.task, lift.variant)
             if key not in {variant.key for variant in self._snapshot.variants}:
-                raise NotFound(f"task {lift.task!r} has no variant {lift.variant!r}")
+                raise no_variant(lift.task, lift.variant)
             known = self._lifts.get(key)
             newest = known if known is not None and known.at_s > lift.at_s else lift
             self._lifts = dict(sorted({**self._lifts, key: newest}.items()))
@@ -54,7 +54,7 @@ class MemoryOperators(MemoryRecords):
         with self._writing:
             old = self._snapshot
             if rule.task and rule.key not in {variant.key for variant in old.variants}:
-                raise NotFound(f"task {rule.task!r} has no variant {rule.variant!r}")
+                raise no_variant(rule.task, rule.variant)
             known = {each.subject: each for each in old.rules}
             if (same := known.get(rule.subject)) is None:
                 check_rule_room(len(known))
@@ -72,7 +72,7 @@ class MemoryOperators(MemoryRecords):
             old = self._snapshot
             found = next((rule for rule in old.rules if rule.id == id), None)
             if found is None:
-                raise no_rule(id, old.rules)
+                raise no_rule(id, (rule.id for rule in old.rules))
             rules = tuple(rule for rule in old.rules if rule is not found)
             self._snapshot = replace(old, revision=old.revision + 1, rules=rules)
             return found

@@ -4,17 +4,17 @@ from collections import deque
 from dataclasses import replace
 from threading import Lock
 
-from variants.catalog.protocol import (
-    EVENTS_KEPT,
-    LEAST_KEPT,
-    RARE_EVENTS_KEPT,
-    TICK_BYTES_KEPT,
-    TICKS_KEPT,
-)
+from variants.catalog.protocol import EVENTS_KEPT, RARE_EVENTS_KEPT, ticks_kept
+from variants.catalog.validity.absent import no_variant
 from variants.catalog.validity.peaks import check_learned
-from variants.catalog.validity.plans import check_event, check_inventory, check_plan, plain_body
+from variants.catalog.validity.plans import (
+    check_event,
+    check_inventory,
+    check_leads,
+    check_plan,
+    plain_body,
+)
 from variants.catalog.validity.profiles import check_profiling_request
-from variants.errors import NotFound, StaleEpoch
 from variants.types import (
     ALL_EVENTS,
     FREQUENT,
@@ -66,7 +66,7 @@ class MemoryRecords:
             variants = {variant.key for variant in self._snapshot.variants}
             for request in requests:
                 if (request.task, request.variant) not in variants:
-                    raise NotFound(f"task {request.task!r} has no variant {request.variant!r}")
+                    raise no_variant(request.task, request.variant)
             # Of two for the same profile the first stands, and anew the last.
             in_turn = requests if anew else reversed(requests)
             asked = {(r.task, r.variant, r.device_kind): r for r in in_turn}
@@ -87,8 +87,7 @@ class MemoryRecords:
     def put_learned(self, name: str, at_s: float, body: bytes, *, epoch: int) -> None:
         check_learned(name, body)
         with self._writing:
-            if epoch != self._epoch or not self._epoch:
-                raise StaleEpoch(f"what epoch {epoch} learned came; the leader's is {self._epoch}")
+            check_leads(epoch, self._epoch, "what was learned")
             self._learned = {**self._learned, name: (at_s, body)}
 
     def learned(self, name: str) -> tuple[float, bytes] | None:
@@ -106,10 +105,7 @@ class MemoryRecords:
     def put_plan(self, plan: Plan) -> Plan:
         check_plan(plan)
         with self._writing:
-            if plan.epoch != self._epoch or not self._epoch:
-                raise StaleEpoch(
-                    f"a plan of epoch {plan.epoch} came; the leader's is {self._epoch}"
-                )
+            check_leads(plan.epoch, self._epoch, "a plan")
             version = 1 + (self._plan.version if self._plan else 0)
             self._plan = replace(plan, version=version, workers=dict(plan.workers))
             return self._plan
@@ -119,7 +115,7 @@ class MemoryRecords:
 
     def add_tick(self, record: TickRecord) -> None:
         body, size = plain_body(record)
-        keep = min(TICKS_KEPT, max(LEAST_KEPT, TICK_BYTES_KEPT // size))
+        keep = ticks_kept(size)
         with self._writing:
             self._ticks.append(replace(record, body=body))
             while len(self._ticks) > keep:

@@ -6,10 +6,10 @@ from dataclasses import replace
 from variants.buckets import bucketed_named
 from variants.catalog.memory.canaries import MemoryCanaries
 from variants.catalog.removal import Freed, Removed, check_retired, discarded, freed, together
-from variants.catalog.validity.canaries import standing
+from variants.catalog.validity.absent import no_task, no_tokenizer, no_version
+from variants.catalog.validity.canaries import key_of, standing
 from variants.catalog.validity.tasks import check_task
 from variants.catalog.validity.texts import check_named, check_tokenizer, tokenizers_of
-from variants.errors import NotFound
 from variants.texts.inputs import digest_of_text
 from variants.types import Digest, ModelName, ModelVersion, Peak, Registration, Task, TaskName
 
@@ -66,12 +66,12 @@ class MemoryTasks(MemoryCanaries):
         known = {one.name: one for one in self._snapshot.tasks}
         for name in names:
             if name not in known:
-                raise NotFound(f"there is no task {name!r}")
+                raise no_task(name)
         return [known[name] for name in names]
 
     def tokenizer(self, digest: Digest) -> bytes:
         if digest not in tokenizers_of(self._snapshot.tasks, self._snapshot.versions):
-            raise NotFound(f"there is no tokenizer {digest[:12]}")
+            raise no_tokenizer(digest)
         return self._tokenizers[digest]
 
     def _keep_tokenizer(self, registration: Registration, *, new: bool) -> None:
@@ -100,11 +100,11 @@ class MemoryTasks(MemoryCanaries):
     ) -> Removed:
         with self._writing:
             old = self._snapshot
-            known = {(v.task, v.model, v.version): v for v in old.versions}
+            known = {key_of(v): v for v in old.versions}
             found = []
             for task in tasks:
                 if (task, model, version) not in known:
-                    raise NotFound(f"task {task!r} has no version {model}-v{version}")
+                    raise no_version(task, f"{model}-v{version}")
                 found.append(known[task, model, version])
                 check_retired(found[-1])
             gone = [
@@ -125,7 +125,7 @@ class MemoryTasks(MemoryCanaries):
             revision: of the catalog before; the next one is without them.
         """
         old = self._snapshot
-        numbers = {(v.task, v.model, v.version): v.source for v in versions}
+        numbers = {key_of(v): v.source for v in versions}
         variants = tuple(v for v in old.variants if (v.task, v.model, v.version) in numbers)
         gone = {variant.key for variant in variants}
         removed = Removed(versions=versions, variants=variants, peaks=peaks)
@@ -158,9 +158,8 @@ class MemoryTasks(MemoryCanaries):
 
     def free(self, delete: Callable[[Digest], None], most: int | None = None) -> Freed:
         with self._writing:
-            left, old = dict(sorted(self._leftovers.items())[:most]), self._snapshot
-            used = {v.source for v in old.versions} | {v.artifact for v in old.variants}
-            found = freed(left, used)
+            left = dict(sorted(self._leftovers.items())[:most])
+            found = freed(left, self._used())
             for digest in found.deleted:
                 delete(digest)
             self._leftovers = {d: of for d, of in self._leftovers.items() if d not in left}
@@ -170,6 +169,9 @@ class MemoryTasks(MemoryCanaries):
         self, digests: Collection[Digest], delete: Callable[[Digest], None]
     ) -> tuple[Digest, ...]:
         with self._writing:
-            old = self._snapshot
-            used = {v.source for v in old.versions} | {v.artifact for v in old.variants}
-            return discarded(digests, used, delete)
+            return discarded(digests, self._used(), delete)
+
+    def _used(self) -> set[Digest]:
+        """Every artifact that something registered uses."""
+        now = self._snapshot
+        return {v.source for v in now.versions} | {v.artifact for v in now.variants}

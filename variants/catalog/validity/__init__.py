@@ -3,5 +3,5 @@
 ``registrations`` (versions and variants), ``tasks``, ``profiles``, ``plans``, ``buckets``,
 ``canaries``, ``promoting``, ``peaks``, ``rules``, ``sharing``, ``spaces`` and ``texts`` raise the
 typed error that people read, and change nothing. ``plain_values`` is what names, numbers and texts
-may be.
+may be, and ``absent`` what is said of names that are not there.
 """

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from variants.catalog.validity.absent import no_model, no_version
 from variants.errors import Conflict, InvalidInput, NotFound, SeveralMeant
 from variants.types import Canary, ModelName, ModelVersion, Stage, TaskName
 
@@ -58,7 +59,7 @@ def check_may_share(canary: Canary, version: ModelVersion | None, known: Canary 
         NotFound: there is no such version.
     """
     if version is None:
-        raise NotFound(f"task {canary.task!r} has no version {canary.label}")
+        raise no_version(canary.task, canary.label)
     if version.stage is Stage.LIVE:
         raise Conflict(f"{canary.label} of task {canary.task!r} is live: it may answer any query")
     if known is not None and known.share and known.label != canary.label:
@@ -71,7 +72,7 @@ def check_may_share(canary: Canary, version: ModelVersion | None, known: Canary 
 def standing(canaries: Iterable[Canary], versions: Iterable[ModelVersion]) -> tuple[Canary, ...]:
     """Those whose version is a canary still: processes of an earlier release move versions and
     remove them without a look at what they share."""
-    there = {(v.task, v.model, v.version) for v in versions if v.stage is Stage.CANARY}
+    there = {key_of(v) for v in versions if v.stage is Stage.CANARY}
     kept = (one for one in canaries if (one.task, one.model, one.version) in there)
     return tuple(sorted(kept, key=lambda one: one.task))
 
@@ -109,16 +110,7 @@ def taken_back(
         Conflict: there is no version to go back to, or the one that is named cannot be taken back.
         NotFound: one of the tasks has no such model, or no such version.
     """
-    all_known = [v for v in versions if v.model == model and v.task in tasks]
-    known = {
-        task: sorted((v for v in all_known if v.task == task), key=lambda v: v.version)
-        for task in tasks
-    }
-    for task, own in known.items():
-        if not own:
-            raise NotFound(f"task {task!r} has no model {model!r}")
-        if number is not None and all(v.version != number for v in own):
-            raise NotFound(f"task {task!r} has no version {model}-v{number}")
+    known = _by_task(tasks, model, number, versions)
     of_model = {one.task: one for one in canaries if one.model == model and one.task in known}
     shares = [of_model[task] for task in known if task in of_model and of_model[task].share]
     if ending := [one for one in shares if number in (None, one.version)]:
@@ -132,6 +124,30 @@ def taken_back(
             _check_meant(swap, own, of_model.get(task))
         swaps.append(swap)
     return tuple(RolledBack(retired=newest, restored=before) for newest, before in swaps)
+
+
+def _by_task(
+    tasks: Collection[TaskName],
+    model: ModelName,
+    number: int | None,
+    versions: Iterable[ModelVersion],
+) -> dict[TaskName, list[ModelVersion]]:
+    """The versions of a model in each task, by their numbers.
+
+    Raises:
+        NotFound: one of the tasks has no such model, or no such version where one is named.
+    """
+    of_model = [v for v in versions if v.model == model and v.task in tasks]
+    known = {
+        task: sorted((v for v in of_model if v.task == task), key=lambda v: v.version)
+        for task in tasks
+    }
+    for task, own in known.items():
+        if not own:
+            raise no_model(task, model)
+        if number is not None and all(v.version != number for v in own):
+            raise no_version(task, f"{model}-v{number}")
+    return known
 
 
 def _check_newest_live(own: Sequence[ModelVersion], number: int, canary: Canary | None) -> None:

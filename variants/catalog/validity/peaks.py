@@ -3,8 +3,9 @@
 from math import isfinite
 
 from variants.catalog.protocol import MOST_LEARNED_BYTES, MOST_PEAKS
+from variants.catalog.validity.plain_values import check_name
 from variants.errors import Conflict, InvalidInput
-from variants.types import NAME, Peak, QuarantineLift
+from variants.types import Peak, QuarantineLift
 
 LATEST_S = 4_102_444_800.0
 """The year 2100: a later time was given in milliseconds, or by mistake."""
@@ -23,13 +24,16 @@ def check_peak(peak: Peak) -> None:
     Raises:
         InvalidInput: the first thing found wrong, in one sentence.
     """
-    if peak.task is not None and not NAME.fullmatch(peak.task):
-        if not peak.task:
-            raise InvalidInput("'task' is empty: leave it out where the peak is of all tasks")
-        raise InvalidInput(f"{peak.task[:40]!r} cannot be the name of a task")
+    if peak.task == "":
+        raise InvalidInput("'task' is empty: leave it out where the peak is of all tasks")
+    if peak.task is not None:
+        check_name(peak.task, "a task")
     check_course(peak)
     if len(peak.note) > MOST_NOTE or not peak.note.isprintable():
-        raise InvalidInput(f"the note of a peak must be at most {MOST_NOTE} printable characters")
+        raise InvalidInput(
+            f"the note of a peak must be at most {MOST_NOTE} printable characters, not"
+            f" {len(peak.note)} that begin with {peak.note[:40]!r}"
+        )
 
 
 def check_course(peak: Peak) -> None:
@@ -64,8 +68,7 @@ def check_learned(name: str, body: bytes) -> None:
     Raises:
         InvalidInput: the name breaks ``NAME``, or there is too much of it.
     """
-    if not NAME.fullmatch(name):
-        raise InvalidInput(f"{name[:40]!r} cannot be the name of something learned")
+    check_name(name, "something learned")
     if len(body) > MOST_LEARNED_BYTES:
         limit = MOST_LEARNED_BYTES // 2**20
         raise InvalidInput(f"what was learned takes {len(body):,} bytes; {limit} MiB are possible")
@@ -77,22 +80,37 @@ def _check_times(peak: Peak) -> None:
             raise InvalidInput(f"a peak that {what} at {at_s} s is not between 1970 and 2100")
     lasts_s = peak.end_s - peak.start_s
     if lasts_s <= 0.0:
-        raise InvalidInput("a peak must end after it starts")
+        when = f"{-lasts_s:,g} s before it" if lasts_s else "as it starts"
+        raise InvalidInput(f"a peak must end after it starts, not {when}")
     if lasts_s > LONGEST_S:
-        raise InvalidInput(f"a peak may last {LONGEST_S / 86_400:.0f} days at most")
+        raise InvalidInput(f"a peak may last {_days(LONGEST_S)} at most, not {_days(lasts_s)}")
     if peak.every_s and not LEAST_EVERY_S <= peak.every_s <= LONGEST_S:
-        raise InvalidInput("a peak may come again after a minute at least and a year at most")
+        raise InvalidInput(
+            "a peak may come again after a minute at least and a year at most, not after"
+            f" {peak.every_s:,g} s"
+        )
     if peak.every_s and lasts_s > peak.every_s:
-        raise InvalidInput("a peak must end before it comes again")
+        raise InvalidInput(
+            f"a peak must end before it comes again: it lasts {lasts_s:,g} s, and comes again after"
+            f" {peak.every_s:,g} s"
+        )
+
+
+def _days(seconds: float) -> str:
+    return f"{seconds / 86_400:,.1f}".removesuffix(".0") + " days"
 
 
 def _check_size(peak: Peak) -> None:
     if (peak.factor is None) == (peak.qps is None):
         raise InvalidInput("a peak needs a factor or the queries per second, one of the two")
     if peak.factor is not None and not 1.0 <= peak.factor <= MOST_FACTOR:
-        raise InvalidInput(f"the factor of a peak must be from 1 to {MOST_FACTOR:,.0f}")
+        raise InvalidInput(
+            f"the factor of a peak must be from 1 to {MOST_FACTOR:,.0f}, not {peak.factor:g}"
+        )
     if peak.qps is not None:
         if not (isfinite(peak.qps) and 0.0 < peak.qps <= MOST_QPS):
-            raise InvalidInput(f"queries per second must be above 0, at most {MOST_QPS:,.0f}")
+            raise InvalidInput(
+                f"queries per second must be above 0, at most {MOST_QPS:,.0f}, not {peak.qps:g}"
+            )
         if peak.task is None:
             raise InvalidInput("queries per second are of one task: name it, or give a factor")

@@ -24,12 +24,12 @@ def storable(text: str) -> str:
     return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def check_name(what: str, name: str) -> None:
-    """Refuse a name that breaks ``NAME``; ``what`` is what it names."""
+def check_name(name: str, what: str) -> None:
+    """Refuse a name that breaks ``NAME``; ``what`` is what it names, such as ``a task``."""
     if not NAME.fullmatch(name):
         raise InvalidInput(
-            f"{what} name {name!r} must be 1 to 128 lower-case letters, digits, dots, dashes "
-            "or underscores, and begin with a letter or a digit"
+            f"{name[:40]!r} cannot be the name of {what}: names have up to 128 of a-z, 0-9, '.', "
+            "'_' and '-', and begin with a letter or a digit"
         )
 
 

@@ -1,11 +1,11 @@
-"""What a plan, the inventory, a tick and an event may be."""
+"""What a plan, the inventory, a tick and an event may be, and who may write a plan."""
 
 import json
 from typing import Any
 
-from variants.catalog.validity.plain_values import check_count, check_storable
-from variants.errors import InvalidInput
-from variants.types import NAME, Event, Plan, TickRecord
+from variants.catalog.validity.plain_values import check_count, check_name, check_storable
+from variants.errors import InvalidInput, StaleEpoch
+from variants.types import Event, Plan, TickRecord
 
 MAX_WORKERS = 10_000
 """The most workers of one device kind that can be asked for."""
@@ -13,8 +13,7 @@ MAX_WORKERS = 10_000
 
 def check_inventory(device_kind: str, count: int) -> None:
     """Raise ``InvalidInput`` unless so many workers of a kind may be asked for."""
-    if not NAME.fullmatch(device_kind):
-        raise InvalidInput(f"{device_kind[:40]!r} cannot be the name of a device kind")
+    check_name(device_kind, "a device kind")
     if not 0 <= count <= MAX_WORKERS:
         raise InvalidInput(f"{count:,} workers are not possible; choose 0 to {MAX_WORKERS:,}")
 
@@ -28,6 +27,21 @@ def check_plan(plan: Plan) -> None:
     for kind, count in plan.workers.items():
         check_count(count, f"the number of {kind!r} workers in the plan", least=0)
     check_storable(plan.created_at, "the time of the plan")
+
+
+def check_leads(epoch: int, newest: int, what: str) -> None:
+    """Refuse what somebody writes who leads no more.
+
+    Args:
+        epoch: in which the writer led.
+        newest: in which somebody leads now; 0: nobody ever led.
+        what: is written.
+
+    Raises:
+        StaleEpoch: another one leads.
+    """
+    if epoch != newest or not newest:
+        raise StaleEpoch(f"{what} of epoch {epoch} came; the leader's is {newest}")
 
 
 def check_event(event: Event) -> None:

@@ -10,7 +10,7 @@ from variants.catalog.validity.plain_values import (
     check_storable,
 )
 from variants.errors import InvalidInput
-from variants.types import NAME, DeviceKind, Profile, ProfileSource, ProfilingRequest
+from variants.types import DeviceKind, Profile, ProfileSource, ProfilingRequest
 
 MAX_ERROR = 3.0
 """Largest standard deviation of a predicted latency's logarithm: a factor of 20 either way says
@@ -22,7 +22,7 @@ DAY_HOURS = 24
 
 def check_device_kind(kind: DeviceKind) -> None:
     """Refuse a device kind without cores, memory or a price."""
-    check_name("device kind", kind.name)
+    check_name(kind.name, "a device kind")
     where = f"device kind {kind.name!r}"
     check_count(kind.cores, f"the number of cores of {where}", least=0 if kind.gpu else 1)
     check_number(kind.memory_mib, f"the memory of {where}")
@@ -49,11 +49,20 @@ def check_profile(profile: Profile) -> None:
         quantiles = (point.p50_ms, point.p95_ms, point.p99_ms)
         at = f"batch size {point.batch_size}"
         if not all(math.isfinite(ms) and ms > 0 for ms in quantiles):
-            raise InvalidInput(f"{where} has a latency at {at} that is not positive and finite")
+            shown = ", ".join(f"{ms:g}" for ms in quantiles)
+            raise InvalidInput(
+                f"{where} has latencies of {shown} ms at {at}; they must be positive and finite"
+            )
         if list(quantiles) != sorted(quantiles):
-            raise InvalidInput(f"{where} has a p50, p95 and p99 at {at} that do not ascend")
+            shown = ", ".join(f"{ms:g}" for ms in quantiles)
+            raise InvalidInput(
+                f"{where} has a p50, p95 and p99 of {shown} ms at {at}; they must ascend"
+            )
         if not 0 <= point.error <= MAX_ERROR:
-            raise InvalidInput(f"{where} has an error at {at} that is not from 0 to {MAX_ERROR:g}")
+            raise InvalidInput(
+                f"{where} has an error of {point.error:g} at {at}; it must be from 0 to"
+                f" {MAX_ERROR:g}"
+            )
         if point.energy_j is not None:
             check_number(point.energy_j, f"the energy at {at} in {where}")
     predicted = any(point.error for point in profile.points)
@@ -80,7 +89,6 @@ def check_profile(profile: Profile) -> None:
 
 def check_profiling_request(request: ProfilingRequest) -> None:
     """Refuse a request for a device kind that cannot be one, or with odd text."""
-    if not NAME.fullmatch(request.device_kind):
-        raise InvalidInput(f"{request.device_kind[:40]!r} cannot be the name of a device kind")
+    check_name(request.device_kind, "a device kind")
     check_storable(request.reason, "the reason of a profiling request")
     check_storable(request.at, "the time of a profiling request")

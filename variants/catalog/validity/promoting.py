@@ -7,8 +7,9 @@ is one that came after the canary that proves itself right now.
 
 from collections.abc import Collection, Iterable
 
+from variants.catalog.validity.absent import no_model, no_version
 from variants.catalog.validity.canaries import not_answering, why_ended
-from variants.errors import NotFound, SeveralMeant
+from variants.errors import SeveralMeant
 from variants.types import Canary, ModelName, ModelVersion, Stage, TaskName
 
 NAMED = 5
@@ -37,11 +38,11 @@ def to_promote(
     """
     known = [v for v in versions if v.model == model and v.task in tasks]
     if not known:
-        raise NotFound(f"task {next(iter(tasks))!r} has no model {model!r}")
+        raise no_model(next(iter(tasks)), model)
     wanted = max(v.version for v in known) if number is None else number
     found = {v.task: v for v in known if v.version == wanted}
     if not found:
-        raise NotFound(f"task {next(iter(tasks))!r} has no version {model}-v{wanted}")
+        raise no_version(next(iter(tasks)), f"{model}-v{wanted}")
     if number is None:
         of_model = {one.task: one for one in canaries if one.model == model}
         for task, newest in found.items():

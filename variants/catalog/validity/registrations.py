@@ -7,6 +7,7 @@ already comes in as arguments.
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from variants.catalog.validity.absent import no_version
 from variants.catalog.validity.plain_values import (
     check_count,
     check_digest,
@@ -66,7 +67,7 @@ def version_of(variant: Variant, versions: Iterable[ModelVersion]) -> ModelVersi
     for version in versions:
         if (version.task, version.model, version.version) == wanted:
             return version
-    raise NotFound(f"task {variant.task!r} has no version {variant.model_version}")
+    raise no_version(variant.task, variant.model_version)
 
 
 def check_addition(
@@ -135,7 +136,7 @@ def check_conflicts(
 
 
 def _check_version(version: ModelVersion, task: Task) -> None:
-    check_name("model", version.model)
+    check_name(version.model, "a model")
     where = f"version {version.label!r}"
     if version.task != task.name:
         raise InvalidInput(f"{where} belongs to task {version.task!r}, not to {task.name!r}")
@@ -187,7 +188,7 @@ def not_judged(variant: Variant) -> NotFound:
 
 
 def _check_variant(variant: Variant, version: ModelVersion) -> None:
-    check_name("variant", variant.name)
+    check_name(variant.name, "a variant")
     where = f"variant {variant.name!r}"
     if (variant.task, variant.model, variant.version) != (
         version.task,
@@ -198,7 +199,7 @@ def _check_variant(variant: Variant, version: ModelVersion) -> None:
             f"{where} belongs to {variant.model_version!r} of task {variant.task!r}, "
             f"not to {version.label!r} of task {version.task!r}"
         )
-    check_name("runtime", variant.runtime)
+    check_name(variant.runtime, "a runtime")
     check_digest(variant.artifact, f"the artifact of {where}")
     check_judged(variant)
     if not 0 <= variant.size_bytes < 2**63:

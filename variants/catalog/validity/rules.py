@@ -1,20 +1,16 @@
 """What a rule of an operator may be."""
 
-from collections.abc import Iterable
-
 from variants.catalog.protocol import MOST_RULES
 from variants.catalog.validity.peaks import LATEST_S
-from variants.errors import Conflict, InvalidInput, NotFound
-from variants.figures import some_of
-from variants.types import NAME, Rule, RuleKind
+from variants.catalog.validity.plain_values import check_name
+from variants.errors import Conflict, InvalidInput
+from variants.types import Rule, RuleKind
 
 MOST_REPLICAS = 10_000
 MOST_WHY = 200
 """Characters of a reason."""
 MOST_BY = 100
 """Characters that name an operator."""
-NAMED = 5
-"""Rules that an error lists at most."""
 
 
 def check_rule(rule: Rule) -> None:
@@ -32,24 +28,29 @@ def check_rule(rule: Rule) -> None:
                 raise InvalidInput(
                     f"a {rule.kind.value} is of a variant of a task: {what.split()[1]!r} is missing"
                 )
-            if not NAME.fullmatch(name):
-                raise InvalidInput(f"{name[:40]!r} cannot be the name of {what}")
-    if rule.device_kind and not NAME.fullmatch(rule.device_kind):
-        raise InvalidInput(f"{rule.device_kind[:40]!r} cannot be the name of a device kind")
+            check_name(name, what)
+    if rule.device_kind:
+        check_name(rule.device_kind, "a device kind")
     if not 1 <= rule.replicas <= MOST_REPLICAS:
-        raise InvalidInput(f"a pin is of 1 to {MOST_REPLICAS:,} replicas")
+        raise InvalidInput(f"a pin is of 1 to {MOST_REPLICAS:,} replicas, not {rule.replicas:,}")
     if rule.replicas != 1 and rule.kind is not RuleKind.PIN:
-        raise InvalidInput("only a pin has a number of replicas")
+        raise InvalidInput(f"only a pin has a number of replicas, and a {rule.kind.value} is none")
     if not 0.0 <= rule.at_s <= LATEST_S:  # neither is it when it is not a number
         raise InvalidInput(f"a rule cannot begin at {rule.at_s!r} s of Unix time")
     if rule.until_s is not None:
         if not freezes:
-            raise InvalidInput("only a freeze ends by itself")
+            raise InvalidInput(f"only a freeze ends by itself, and a {rule.kind.value} is none")
         if not rule.at_s < rule.until_s <= LATEST_S:
-            raise InvalidInput("a freeze must end after it begins, and before 2100")
+            raise InvalidInput(
+                "a freeze must end after it begins, and before 2100; in Unix time it begins at"
+                f" {rule.at_s:,.0f} s and ends at {rule.until_s:,.0f} s"
+            )
     for what, text, most in (("reason", rule.why, MOST_WHY), ("operator", rule.by, MOST_BY)):
         if len(text) > most or not text.isprintable():
-            raise InvalidInput(f"the {what} of a rule must be at most {most} printable characters")
+            raise InvalidInput(
+                f"the {what} of a rule must be at most {most} printable characters, not {len(text)}"
+                f" that begin with {text[:40]!r}"
+            )
 
 
 def check_rule_room(count: int) -> None:
@@ -60,10 +61,3 @@ def check_rule_room(count: int) -> None:
     """
     if count >= MOST_RULES:
         raise Conflict(f"there are {MOST_RULES:,} rules, the most possible: remove some")
-
-
-def no_rule(id: int, rules: Iterable[Rule]) -> NotFound:
-    """The error of who names a rule that is none: it says which there are."""
-    known = [str(rule.id) for rule in rules]
-    others = f"; there are: {some_of(known, NAMED)}" if known else ", nor any other"
-    return NotFound(f"there is no rule {id}{others}")

@@ -33,7 +33,7 @@ MAX_AXES = 7
 
 def check_task(task: Task) -> None:
     """Refuse a task with a bad name, signature, label list, metric or default SLO."""
-    check_name("task", task.name)
+    check_name(task.name, "a task")
     where = f"task {task.name!r}"
     for side, specs in (("input", task.inputs), ("output", task.outputs)):
         if not specs:
@@ -73,7 +73,8 @@ def check_labels(task: Task) -> None:
     for label in task.labels:
         check_storable(label, f"a label of {where}")
     if len(set(task.labels)) != len(task.labels):
-        raise InvalidInput(f"{where} has the same label for two classes")
+        twice = next(one for one in task.labels if task.labels.count(one) > 1)
+        raise InvalidInput(f"{where} has the same label for two classes: {twice[:80]!r}")
     output = task.outputs[0]
     by_position = positions_axis(task) is not None
     classes = output.shape[-1] if by_position else math.prod(output.shape)
@@ -114,8 +115,13 @@ def labelled(task: Task, labels: tuple[str, ...]) -> Task:
 def check_slo(slo: Slo, where: str) -> None:
     """Refuse defaults that no query could have, with ``InvalidInput``; ``where`` names the task."""
     if not (math.isfinite(slo.latency_ms) and slo.latency_ms > 0):
-        raise InvalidInput(f"the default latency of {where} is not positive and finite")
+        raise InvalidInput(
+            f"the default latency of {where} is {slo.latency_ms:g} ms; it must be positive and"
+            " finite"
+        )
     if slo.accuracy is not None and not 0 <= slo.accuracy <= 1:
-        raise InvalidInput(f"the default accuracy floor of {where} is not in [0, 1]")
+        raise InvalidInput(
+            f"the default accuracy floor of {where} is {slo.accuracy:g}, not in [0, 1]"
+        )
     if slo.cost is not None:
         check_number(slo.cost, f"the default cost ceiling of {where}")

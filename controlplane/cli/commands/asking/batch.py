@@ -3,7 +3,7 @@
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,10 +16,10 @@ from controlplane.cli.asking.query_options import (
     CostOption,
     ModelVersionOption,
     PreferOption,
-    TaskArgument,
     TruncateOption,
     VariantOption,
 )
+from controlplane.cli.commands.names import TaskArgument
 from controlplane.cli.gateway_client import Client, UrlOption, access_to, at, connected
 from controlplane.cli.outcome import INTERRUPTED, REFUSED, Output, emit, remember_json
 from controlplane.cli.progress import (
@@ -33,10 +33,8 @@ from controlplane.cli.render import console, details, percent, printable, second
 from controlplane.client.exchange import query_document
 from variants.errors import InvalidInput, ModellessError
 from variants.figures import counted
-from variants.types import FollowingAxis
 
 if TYPE_CHECKING:
-    from controlplane.cli.asking.rows import Spec
     from controlplane.cli.batching.asker import Asker, RowsPerQuery
     from controlplane.cli.batching.journal import Journal
     from controlplane.cli.batching.row import RowsFile
@@ -119,14 +117,14 @@ def batch(
     from controlplane.cli.batching.answers_files import write_answers
     from controlplane.cli.batching.asker import Asker
     from controlplane.cli.batching.journal import Journal
-    from controlplane.cli.batching.rows_query import Batched
+    from controlplane.cli.batching.rows_query import Batched, row_lengths, whole_outputs
     from controlplane.cli.batching.text_rows import TextRows
 
     _check(input, answers, replaced=resume or overwrite)
     access = access_to(url)
     with connected(access) as client:
         known = client.get(at("v1", "tasks", task))
-        rows = _rows_in(input, known)
+        rows, lengths = _rows_in(input, known), row_lengths(known)
         texts = isinstance(rows, TextRows)
         if truncate and not texts:
             raise InvalidInput(f"--truncate is for texts, and {input} has none")
@@ -134,7 +132,7 @@ def batch(
             task=task, inputs=known["inputs"], labels=known["labels"], accuracy=accuracy,
             cost=cost, prefer=None if prefer is None else prefer.value, variant=variant,
             model_version=model_version, texts=texts, truncate=truncate,
-            **({"spans": bool(_lengths(known)["following"])} if texts else _lengths(known)),
+            spans=texts and bool(lengths.following), **({} if texts else lengths._asdict()),
         )  # fmt: skip
         if resume and answers.exists() and not _begun(answers):
             print(f"{answers} is finished", file=sys.stderr)
@@ -146,9 +144,8 @@ def batch(
         asker = Asker(asked, journal, access, rows_per_query=in_query, in_flight=in_flight)
         with _ends_early(journal, rows.count, answers):
             _ask(asker, journal, rows, progress)
-            lengths = _lengths(known)
-            whole = _whole(known["outputs"], **lengths)
-            write_answers(journal, answers, whole, rows.count, lengths["following"])
+            whole = whole_outputs(known["outputs"], lengths)
+            write_answers(journal, answers, whole, rows.count, lengths.following)
         journal.remove()
     done = Batch(
         rows=rows.count, refused=journal.refused, resumed=before, rows_per_query=in_query.now,
@@ -203,23 +200,6 @@ class Batch:
             table(["ANSWERED BY", ">ROWS", ">OF ALL NOW"], rows, empty="")
 
 
-def _whole(
-    outputs: "Sequence[Spec]",
-    lengths: Sequence[int],
-    following: Mapping[str, FollowingAxis],
-    **_: Any,
-) -> "list[Spec]":
-    """Outputs of a task; those that follow from the length of rows with that of the longest."""
-    found: list[Spec] = []
-    for one in outputs:
-        follows = following.get(one["name"])
-        shape = list(one["shape"])
-        if follows is not None:
-            shape[follows.axis] = follows.size(lengths[-1])
-        found.append({**one, "shape": shape})
-    return found
-
-
 def _check(input: Path, answers: Path, *, replaced: bool) -> None:
     for option, path, formats in (
         ("--input", input, (*FORMATS, ".csv", ".tsv")),
@@ -229,7 +209,7 @@ def _check(input: Path, answers: Path, *, replaced: bool) -> None:
             *others, last = formats
             raise InvalidInput(f"{option} {path} must end in {', '.join(others)} or {last}")
     if input.resolve() == answers.resolve():
-        raise InvalidInput("--output is the file of the rows")
+        raise InvalidInput(f"--output {answers} is the file of the rows: name another file")
     if answers.exists() and not replaced:
         raise InvalidInput(f"{answers} is there already: name another file, or --overwrite it")
 
@@ -267,16 +247,6 @@ def _about(asked: "Batched", input: Path) -> dict[str, Any]:
         "file": input.name,
         "bytes": sum(one.st_size for one in found),
         "changed": max(one.st_mtime_ns for one in found),
-    }
-
-
-def _lengths(task: Mapping[str, Any]) -> dict[str, Any]:
-    """Where rows of a task may differ in length, and at which lengths they are answered."""
-    found = task.get("lengths") or {"axes": (), "buckets": {}}
-    return {
-        "axes": found["axes"],
-        "lengths": sorted(map(int, found["buckets"])),
-        "following": {one["output"]: FollowingAxis(**one) for one in found.get("outputs", ())},
     }
 
 

@@ -5,7 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from controlplane.cli.asking.query_options import NeedsOptions, TaskArgument, TextOptions
+from controlplane.cli.asking.query_options import NeedsOptions, TextOptions
+from controlplane.cli.commands.names import TaskArgument
 from controlplane.cli.gateway_client import UrlOption, at, connect
 from controlplane.cli.option_groups import with_groups
 from controlplane.cli.outcome import JsonOption, Output, OutputOption, emit

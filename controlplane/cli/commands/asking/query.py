@@ -8,9 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from controlplane.cli.asking.example_digit import THREE, is_example
-from controlplane.cli.asking.query_options import NeedsOptions, TaskArgument, TextOptions
+from controlplane.cli.asking.query_options import NeedsOptions, TextOptions
 from controlplane.cli.asking.rows import read_inputs
 from controlplane.cli.asking.shown_answers import answer_lines
+from controlplane.cli.commands.names import TaskArgument
 from controlplane.cli.gateway_client import Client, UrlOption, at, connect
 from controlplane.cli.option_groups import with_groups
 from controlplane.cli.outcome import Output, OutputOption, emit

@@ -3,11 +3,9 @@
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from controlplane.building.types import RegistrationLimits
+from controlplane.cli.commands.names import ModelArgument, NewestArgument, TaskArgument
 from controlplane.cli.model_options.options import BuildOptions
 from controlplane.cli.option_groups import with_groups
 from controlplane.cli.outcome import Output, OutputOption, emit
@@ -21,18 +19,13 @@ from controlplane.cli.progress import (
 from controlplane.cli.registration_results import left_behind, result_body, result_table
 from variants.errors import Conflict
 
-VersionArgument = Annotated[
-    int | None,
-    typer.Argument(metavar="VERSION", min=1, help="Number of a version; else the newest."),
-]
-
 
 @with_groups
 def build(
-    task: Annotated[str, typer.Argument(metavar="TASK", help="Name of a task.")],
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Name of a model.")],
+    task: TaskArgument,
+    model: ModelArgument,
     options: BuildOptions,
-    version: VersionArgument = None,
+    version: NewestArgument = None,
     output: OutputOption = Output.TABLE,
     progress: ProgressOption = ProgressStyle.AUTO,
 ) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from controlplane.cli.commands.names import ModelArgument, NewestArgument, TaskArgument
 from controlplane.cli.gateway_client import UrlOption, at, connect
 from controlplane.cli.outcome import Output, OutputOption, WrongUsage, emit
 from controlplane.cli.render import clock_cell, ms, percent, printable, table
@@ -12,7 +13,6 @@ from variants.errors import InvalidInput
 from variants.figures import read_number
 
 Row = Mapping[str, Any]
-ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="Name of a model.")]
 USAGE = (
     "modelless canary TASK MODEL [VERSION] --share 5%",
     "modelless canary list",
@@ -23,11 +23,8 @@ def canary(
     task: Annotated[
         str, typer.Argument(metavar="TASK", help="Name of a task; `list` alone shows canaries.")
     ],
-    model: Annotated[str, typer.Argument(metavar="MODEL", help="Name of a model.")] = "",
-    version: Annotated[
-        int | None,
-        typer.Argument(metavar="VERSION", min=1, help="Number of a version; else the newest."),
-    ] = None,
+    model: ModelArgument = "",
+    version: NewestArgument = None,
     share: Annotated[
         str,
         typer.Option(
@@ -77,7 +74,7 @@ def canary(
 
 
 def rollback(
-    task: Annotated[str, typer.Argument(metavar="TASK", help="Name of a task.")],
+    task: TaskArgument,
     model: ModelArgument,
     version: Annotated[
         int | None,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from controlplane.building.types import RegistrationLimits
+from controlplane.cli.commands.names import TaskArgument
 from controlplane.cli.model_options.options import EvaluationOption
 from controlplane.cli.outcome import REFUSED, Output, OutputOption, emit
 from controlplane.cli.progress import ProgressOption, ProgressStyle, interruptible, say_waits, shown
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def judge(
-    task: Annotated[str, typer.Argument(metavar="TASK", help="Name of a task.")],
+    task: TaskArgument,
     evaluation: EvaluationOption,
     model: Annotated[
         str | None, typer.Argument(metavar="MODEL", help="Only variants of this model.")
@@ -172,8 +173,14 @@ def _asked(
     )
     if not found:
         what = f"task {task!r}" if model is None else f"model {model!r} of task {task!r}"
-        which = "that is not retired" if number is None else str(number)
-        raise NotFound(f"{what} has no version {which}")
+        if number is None:
+            raise NotFound(f"{what} has no version that is not retired")
+        numbers = {
+            str(one.version)
+            for one in known.versions
+            if one.task == task and model in (None, one.model)
+        }
+        raise NotFound(f"{what} has no version {number}{there_are(numbers, str(number))}")
     return found
 
 

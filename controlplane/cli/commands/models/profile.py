@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from controlplane.cli import render
+from controlplane.cli.commands.names import AnyTaskArgument
 from controlplane.cli.outcome import Output, OutputOption, emit
 from controlplane.cli.progress import (
     ProgressOption,
@@ -29,9 +30,6 @@ NOTHING_KNOWN = (
 )
 
 
-TaskArgument = Annotated[
-    str | None, typer.Argument(metavar="TASK", help="Name of a task; else all tasks.")
-]
 VariantArgument = Annotated[
     str | None,
     typer.Argument(metavar="VARIANT", help="Measure this one, whatever its profile says."),
@@ -52,7 +50,7 @@ PlotOption = Annotated[
 
 
 def profile(
-    task: TaskArgument = None,
+    task: AnyTaskArgument = None,
     variant: VariantArgument = None,
     everything: AllOption = False,
     dry_run: DryRunOption = False,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from controlplane.cli import render
+from controlplane.cli.commands.names import AnyTaskArgument
 from controlplane.cli.outcome import DONE, REFUSED, Output, OutputOption, emit
 from controlplane.cli.progress import ProgressOption, ProgressStyle, interruptible, shown
 from controlplane.cli.state_settings import StateDir, installed, read_settings
@@ -17,9 +18,7 @@ if TYPE_CHECKING:
 
 
 def repair(
-    task: Annotated[
-        str | None, typer.Argument(metavar="TASK", help="Name of a task; else all tasks.")
-    ] = None,
+    task: AnyTaskArgument = None,
     variant: Annotated[
         str | None, typer.Argument(metavar="VARIANT", help="Only the artifact of this one.")
     ] = None,
@@ -41,6 +40,7 @@ def repair(
     from controlplane.registry.damage import artifacts_of, damages
     from controlplane.registry.repairing import repair_all
     from controlplane.views.catalog.tasks import find_task
+    from planner.sentences import there_are
     from variants.catalog.sql import open_catalog
     from variants.errors import NotFound
 
@@ -57,7 +57,8 @@ def repair(
         store = store_of(settings)
         listed = artifacts_of(known, task, variant=variant)
         if variant is not None and not listed:
-            raise NotFound(f"task {task!r} has no variant {variant!r}")
+            names = [one.name for one in known.variants if one.task == task]
+            raise NotFound(f"task {task!r} has no variant {variant!r}{there_are(names, variant)}")
         found = tuple(damages(listed, store.check, show))
         limits = RegistrationLimits(model_mib=settings.max_model_mib)
         repairs = repair_all(found, known, store, show, limits=limits)

@@ -5,6 +5,12 @@ from typing import Annotated, Any
 
 import typer
 
+from controlplane.cli.commands.names import (
+    ModelArgument,
+    TaskArgument,
+    VariantArgument,
+    VersionArgument,
+)
 from controlplane.cli.confirmation import YesOption, confirm, removed_words
 from controlplane.cli.gateway_client import Client, UrlOption, at, connect
 from controlplane.cli.outcome import Output, OutputOption, emit
@@ -15,8 +21,6 @@ from variants.figures import some_of
 from variants.types import Stage
 
 Row = Mapping[str, Any]
-TaskArgument = Annotated[str, typer.Argument(metavar="TASK", help="Name of a task.")]
-ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help="Name of a model.")]
 
 
 def promote(
@@ -47,7 +51,7 @@ def promote(
 def retire(
     task: TaskArgument,
     model: ModelArgument,
-    version: Annotated[int, typer.Argument(metavar="VERSION", min=1, help="Number of a version.")],
+    version: VersionArgument,
     yes: YesOption = False,
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
@@ -162,8 +166,8 @@ def list_quarantine(url: UrlOption = "", output: OutputOption = Output.TABLE) ->
 
 @quarantine.command("lift")
 def lift_quarantine(
-    task: Annotated[str, typer.Argument(metavar="TASK", help="Name of a task.")],
-    variant: Annotated[str, typer.Argument(metavar="VARIANT", help="Name of a variant.")],
+    task: TaskArgument,
+    variant: VariantArgument,
     url: UrlOption = "",
     output: OutputOption = Output.TABLE,
 ) -> None:

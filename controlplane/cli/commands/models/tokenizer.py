@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from controlplane.building.types import RegistrationLimits
+from controlplane.cli.commands.names import TaskArgument
 from controlplane.cli.model_options.options import TextInputsOption
 from controlplane.cli.model_options.texts import parse_text_inputs
 from controlplane.cli.outcome import Output, OutputOption, emit
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def tokenizer(
-    task: Annotated[str, typer.Argument(metavar="TASK", help="Name of a task.")],
+    task: TaskArgument,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The tokenizer.json of its models.")],
     text_inputs: TextInputsOption = None,
     output: OutputOption = Output.TABLE,

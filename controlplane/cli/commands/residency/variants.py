@@ -5,13 +5,13 @@ from typing import Annotated, Any
 
 import typer
 
+from controlplane.cli.commands.names import TaskArgument
 from controlplane.cli.commands.residency.operator import WhyOption, operator
 from controlplane.cli.gateway_client import UrlOption, connect
 from controlplane.cli.outcome import Output, OutputOption, emit
 from controlplane.cli.render import printable
 
 Row = Mapping[str, Any]
-Task = Annotated[str, typer.Argument(metavar="TASK", help="Name of a task.")]
 Variant = Annotated[
     str, typer.Argument(metavar="VARIANT", help="A variant, as `modelless variants list` has it.")
 ]
@@ -21,7 +21,7 @@ Kind = Annotated[
 
 
 def pin(
-    task: Task,
+    task: TaskArgument,
     variant: Variant,
     kind: Kind = "",
     replicas: Annotated[
@@ -43,7 +43,7 @@ def pin(
 
 
 def forbid(
-    task: Task,
+    task: TaskArgument,
     variant: Variant,
     kind: Kind = "",
     why: WhyOption = "",
@@ -62,7 +62,7 @@ def forbid(
 
 
 def evict(
-    task: Task,
+    task: TaskArgument,
     variant: Variant,
     worker: Annotated[
         str, typer.Option("--worker", metavar="WORKER", help="From this worker; else from all.")

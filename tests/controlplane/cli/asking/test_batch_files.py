@@ -96,7 +96,10 @@ def test_answers_are_not_written_over_the_rows(
 ) -> None:
     rows = rows_npz(tmp_path, 1)
     ended = batch(shell, gateway, rows, rows)
-    assert (ended.code, ended.err) == (2, "error: --output is the file of the rows\n")
+    assert (ended.code, ended.err) == (
+        2,
+        f"error: --output {rows} is the file of the rows: name another file\n",
+    )
 
 
 def test_answers_that_are_there_are_replaced_only_if_asked(

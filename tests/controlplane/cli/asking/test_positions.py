@@ -12,8 +12,14 @@ from controlplane.cli.asking.shown_answers import answer_lines
 from controlplane.cli.batching.answers_files import write_answers
 from controlplane.cli.batching.journal import Journal
 from controlplane.cli.batching.row import Row
-from controlplane.cli.batching.rows_query import Batched, error_line, query_of, read_answer
-from controlplane.cli.commands.asking.batch import _lengths, _whole
+from controlplane.cli.batching.rows_query import (
+    Batched,
+    error_line,
+    query_of,
+    read_answer,
+    row_lengths,
+    whole_outputs,
+)
 from controlplane.cli.commands.asking.query import _show
 
 TASK: dict[str, Any] = {
@@ -31,7 +37,7 @@ TAGS = Batched(
     task="tags",
     inputs=[{"name": "ids", "dtype": "int64", "shape": [-1]}],
     labels=["out", "in"],
-    **_lengths(TASK),
+    **row_lengths(TASK)._asdict(),
 )
 SCORES = np.array([[[1, 2], [4, 3], [5, 6]], [[8, 7], [0, 0], [0, 0]]], np.float32)
 MADE = {"variant": "v", "accuracy": 0.9, "run_ms": 1.0}
@@ -69,7 +75,7 @@ def test_an_array_of_answers_is_as_long_as_the_longest_rows_may_be(tmp_path: Pat
     with Journal(output, {}, resume=False) as journal:
         lines = [*answered(), error_line(Row(number=2, values={}), "INVALID_INPUT", "no")]
         journal.note(range(3), lines)
-        whole = _whole(TASK["outputs"], **_lengths(TASK))
+        whole = whole_outputs(TASK["outputs"], row_lengths(TASK))
         write_answers(journal, output, whole, 3, TAGS.following)
     with np.load(output) as found:
         assert found["tags"].tolist() == [
@@ -109,14 +115,14 @@ def test_an_array_says_where_the_tokens_of_texts_stand(tmp_path: Path) -> None:
 def test_an_output_may_be_a_part_of_its_row() -> None:
     halves = {"output": "tags", "axis": 0, "step": 2, "offset": 1}
     known = TASK | {"lengths": TASK["lengths"] | {"outputs": [halves]}}
-    asked = Batched(task="tags", inputs=TAGS.inputs, labels=[], **_lengths(known))
+    asked = Batched(task="tags", inputs=TAGS.inputs, labels=[], **row_lengths(known)._asdict())
     made = {"outputs": [], "parameters": MADE}
     entry = {"name": "tags", "datatype": "FP32", "shape": [2, 2, 1], "data": [1, 2, 3, 4]}
     body = json.dumps(made | {"outputs": [entry]}).encode()
     answer = Answer(status=200, headers={}, body=body, sent_s=0.0, done_s=1.0)
     first, second = map(json.loads, read_answer(asked, rows(), answer).lines)
     assert (first["outputs"], second["outputs"]) == ([[1], [2]], [[3]])
-    assert _whole(known["outputs"], **_lengths(known))[0]["shape"] == [2, 2]
+    assert whole_outputs(known["outputs"], row_lengths(known))[0]["shape"] == [2, 2]
 
 
 @pytest.mark.parametrize("count", [2, 25])

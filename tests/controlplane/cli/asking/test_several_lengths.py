@@ -13,10 +13,10 @@ from controlplane.cli.batching.journal import Journal
 from controlplane.cli.batching.row import Row
 from controlplane.cli.batching.rows_files import rows_file
 from controlplane.cli.batching.rows_query import Batched, query_of
-from controlplane.cli.commands.lifecycle import _print_tasks
-from controlplane.cli.commands.tasks import _length_words
+from controlplane.cli.commands.status import print_tasks
 from controlplane.cli.gateway_client import Access
 from controlplane.cli.model_options.texts import parse_lengths, parse_pads
+from controlplane.cli.render.task_words import length_words
 from variants.errors import InvalidInput
 
 IDS: dict[str, Any] = {"name": "ids", "dtype": "int64", "shape": [-1]}
@@ -130,7 +130,7 @@ def test_status_counts_the_tasks_that_answer_and_not_the_name_that_they_share(
     shared = {"name": "texts", "lengths": {"buckets": {"2": "texts.2"}}, **held}
     tasks = [{"name": "digits", "lengths": None, **held}, shared, {"name": "texts.2", **held}]
 
-    _print_tasks(tasks, [{"task": "texts.2", "requests": 3, "late": 0, "refused": 0}])
+    print_tasks(tasks, [{"task": "texts.2", "requests": 3, "late": 0, "refused": 0}])
 
     rows = [line.split()[0] for line in capsys.readouterr().out.splitlines() if " of 2" in line]
     assert rows == ["digits", "texts.2"]
@@ -142,6 +142,6 @@ def test_a_task_says_which_outputs_are_as_long_as_its_rows() -> None:
         "axes": [{"input": "ids", "axis": 0, "pad": 1.0}],
     }
     shared = "ids with 1 up to the shortest of tags.2, tags.4"
-    assert _length_words({"lengths": lengths}) == shared  # as older gateways have it
+    assert length_words({"lengths": lengths}) == shared  # as older gateways have it
     following = {**lengths, "outputs": [{"output": "tags", "axis": 0}]}
-    assert _length_words({"lengths": following}) == f"{shared}; as long as each row: tags"
+    assert length_words({"lengths": following}) == f"{shared}; as long as each row: tags"

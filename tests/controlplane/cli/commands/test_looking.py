@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from controlplane.cli.commands.nodes import node_news, nodes_of
-from controlplane.cli.commands.tasks import _ceiling
 from controlplane.cli.gateway_client import Client
+from controlplane.cli.render.task_words import ceiling_words
 from tests.controlplane.builders import CPU
 from tests.controlplane.cli.gateway import STYLES, Gateway
 from tests.controlplane.cli.shell import Ended, Shell
@@ -239,7 +239,7 @@ def test_variants_are_listed_without_kinds_that_are_gone(gateway: Gateway, shell
 
 
 def test_a_ceiling_is_told_of_a_million_queries() -> None:
-    told = [_ceiling(usd_per_1k) for usd_per_1k in (None, 0.0005)]
+    told = [ceiling_words(usd_per_1k) for usd_per_1k in (None, 0.0005)]
     assert told == ["any", "at most 0.50 USD per million queries"]
 
 

@@ -4,8 +4,8 @@ from time import time
 
 import pytest
 
-from controlplane.cli.commands.lifecycle import _print_tasks, hourly_price
-from controlplane.cli.commands.tasks import unanswered
+from controlplane.cli.commands.status import hourly_price, print_tasks
+from controlplane.cli.render.task_words import unanswered
 from tests.controlplane.cli.gateway import STYLES, Gateway
 from tests.controlplane.cli.shell import Ended, Shell
 from variants.core_time import CoreTime
@@ -222,8 +222,8 @@ def test_of_many_tasks_those_are_shown_that_want_a_look(
     slo = [{"task": f"team-{number:03}", "requests": 9, **asked} for number in range(100, 110)]
     slo[3] |= {"late": 4, "share_met": 0.5}
 
-    _print_tasks(tasks, slo)
-    _print_tasks(tasks[:25], slo)
+    print_tasks(tasks, slo)
+    print_tasks(tasks[:25], slo)
 
     lines = [line for line in capsys.readouterr().out.splitlines() if line]
     shown = [line.split()[0] for line in lines if line.startswith("team-")]

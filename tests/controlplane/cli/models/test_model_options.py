@@ -31,6 +31,7 @@ def test_names_with_numbers_are_pairs() -> None:
         ({"fix_inputs": "=1"}, "--fix-inputs are"),
         ({"batch_axes": "state=one"}, "--batch-axes are names and whole numbers, such as"),
         ({"batch_axes": "state=-1"}, "--batch-axes are"),
+        ({"axis_sizes": "height=6400000000"}, "--axis-sizes are names and whole numbers, such as"),
         ({"axis_sizes": "height"}, "--axis-sizes are names and whole numbers, such as 'height=640"),
     ],
 )

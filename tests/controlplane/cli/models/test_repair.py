@@ -52,4 +52,4 @@ def test_what_is_left_damaged_is_named_and_ends_with_1(shell: Shell, artifact: P
 @pytest.mark.usefixtures("artifact")
 def test_an_unknown_task_or_variant_is_said(shell: Shell) -> None:
     assert "no task 'letters'" in shell("repair", "letters").err
-    assert "task 'digits' has no variant 'b'" in shell("repair", "digits", "b").err
+    assert "task 'digits' has no variant 'b'; there are: " in shell("repair", "digits", "b").err

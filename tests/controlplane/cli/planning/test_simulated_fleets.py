@@ -42,7 +42,7 @@ def test_a_sample_is_told_as_such(shell: Shell, paths: dict[str, Path]) -> None:
     ("options", "why"),
     [
         (("--policy", "infaas"), "plays the policy modelless only"),
-        (("--instant",), "needs time"),
+        (("--instant",), "needs time, of which --instant leaves none"),
         (("--tick-s", "0.5"), "whole seconds"),
     ],
 )
@@ -147,10 +147,10 @@ def hurried(seconds: int) -> str:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (["--gateways", "0"], "--gateways 0 is not from 1 to 64"),
-        (["--gateways", "65"], "--gateways 65 is not from 1 to 64"),
+        (["--gateways", "0"], "--gateways must be from 1 to 64, not 0"),
+        (["--gateways", "65"], "--gateways must be from 1 to 64, not 65"),
         (["--gateways", "two"], "it must be a whole number"),
-        (["--tasks-stay"], "--tasks-stay needs --gateways, two or more"),
+        (["--tasks-stay"], "--tasks-stay is for several gateways, and --gateways is 1"),
         (["--gateways", "2", "--policy", "all"], "--gateways plays the policy modelless only"),
         (["--gateways", "2", "--policy", "hpa"], "--gateways plays the policy modelless only"),
         (["--gateways", "2", "--instant"], "goes with neither --instant nor --approximate"),

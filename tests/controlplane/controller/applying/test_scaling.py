@@ -6,9 +6,9 @@ from typing import cast
 
 import pytest
 
+from controlplane.controller.applying.plan_applier import Lever, PlanApplier
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.met_workers.worker_pool import WorkerPool
-from controlplane.controller.plan_applier import Lever, PlanApplier
 from controlplane.load_specs import Specs
 from planner.types import Decision, Scale
 from tests.controlplane.builders import digits_catalog

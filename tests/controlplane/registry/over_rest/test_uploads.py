@@ -49,12 +49,13 @@ async def test_files_are_spoken_of_by_the_names_that_the_client_has_for_them(roo
     [
         (FORM, {"model": b"x"}, 400, "the form lacks the file 'evaluation'"),
         (FORM, {"evaluation": b"x"}, 400, "the form lacks the file 'model'"),
-        ({"name": "mlp"}, FILES, 400, "the form's field 'task' is not a task name: ''"),
+        ({"name": "mlp"}, FILES, 400, "the form lacks the field 'task'"),
         (
             FORM | {"name": "--help"},
             FILES,
             400,
-            "the form's field 'name' is not a model name: '--help'",
+            "'--help' cannot be the name of a model: names have up to 128 of a-z, 0-9, '.', '_'"
+            " and '-', and begin with a letter or a digit",
         ),
         (
             FORM | {"force": "1"},

@@ -33,7 +33,7 @@ def case(sentence: str, error: type[ModellessError] = InvalidArtifact) -> Callab
     return add
 
 
-@case("'No Task' cannot be a task's name", InvalidInput)
+@case("'No Task' cannot be the name of a task", InvalidInput)
 def _task_name(folder: Path) -> Changes:
     return {"task": "No Task"}
 

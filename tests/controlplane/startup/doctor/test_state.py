@@ -9,7 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from controlplane.access import client_keys
+from controlplane.access import key_changes
+from controlplane.access.client_keys import TOKEN
 from controlplane.settings import Settings, load_settings
 from controlplane.startup.checks import configuration, services, state
 from controlplane.startup.checks.finding import fine, problem, warning
@@ -128,10 +129,10 @@ def test_a_file_of_keys_that_is_named_and_not_there_is_a_warning(state_dir: Path
 def test_keys_of_clients_with_which_no_gateway_starts_are_a_problem(settings: Settings) -> None:
     prepare(settings)
     assert found(configuration.keys, settings) == [fine("client keys", "no keys of clients")]
-    client_keys.add(settings.client_keys_path, "shop")
+    key_changes.add(settings.client_keys_path, "shop")
     assert found(configuration.keys, settings) == [fine("client keys", "1 key of clients")]
-    token = client_keys.rotate_token(settings.client_keys_path, "sixteen characters")
-    client_keys.end_rotation(settings.client_keys_path, client_keys.TOKEN)
+    token = key_changes.rotate_token(settings.client_keys_path, "sixteen characters")
+    key_changes.end_rotation(settings.client_keys_path, TOKEN)
     other, known = found(configuration.keys, settings)
     assert other.message == (
         "MODELLESS_API_TOKEN is not the token that `modelless keys rotate api-token` made, which"
@@ -242,7 +243,7 @@ def test_a_token_that_was_changed_while_it_runs_is_what_runs_goes_by(settings: S
     settings.run_dir.mkdir(parents=True)
     ensure_secret(settings.secret_path)
     old = settings.model_copy(update={"api_token": "sixteen characters"})
-    token = client_keys.rotate_token(settings.client_keys_path, old.api_token)
+    token = key_changes.rotate_token(settings.client_keys_path, old.api_token)
     new, other = (old.model_copy(update={"api_token": one}) for one in (token, "some other token"))
     lock = take_lock(settings.run_dir / "up.lock")
     assert lock is not None

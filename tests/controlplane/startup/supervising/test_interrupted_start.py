@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -15,8 +14,9 @@ from controlplane.cli.outcome import INTERRUPTED
 from controlplane.live_state import ENDING, opened
 from controlplane.settings import Settings
 from controlplane.startup import supervisor as startup
+from controlplane.startup.interruption import ONE_SIGNAL_S, Interruption
 from controlplane.startup.processes import deaf_to_hang_ups
-from controlplane.startup.supervisor import _announce_end
+from controlplane.startup.valkey import announce_end
 from tests.controlplane.startup.supervising.supervised import supervisor
 
 
@@ -104,26 +104,33 @@ def test_an_interrupt_that_becomes_an_error_of_a_library_is_told_as_one(
 
 def test_an_interrupt_while_waiting_for_variants_is_no_failure(settings: Settings) -> None:
     keeper = supervisor(settings)
-    keeper._interrupt(signal.SIGINT, None)
+    keeper._interruption.tell()
     with pytest.raises(KeyboardInterrupt):
         keeper.wait_for_variants(3, {"digits"})
 
 
-def test_a_signal_that_is_passed_on_as_well_is_one_and_a_later_one_ends_everything(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ended: list[int] = []
-    monkeypatch.setattr(os, "_exit", ended.append)
-    said: list[str] = []
-    keeper = supervisor(settings, said)
-    keeper._deploying = True
+def test_a_signal_that_is_passed_on_as_well_is_one_and_a_later_one_kills() -> None:
+    clock, killed = [10.0], list[float]()
+    interruption = Interruption(
+        kill=lambda: killed.append(clock[0]), breaks_off=lambda: False, clock_s=lambda: clock[0]
+    )
+    interruption.ends_in_order()
+    assert not interruption.is_told()
+    for clock[0] in (10.0, 10.0 + ONE_SIGNAL_S):
+        signal.raise_signal(signal.SIGTERM)
+        assert interruption.is_told()
+    assert killed == []
+    clock[0] += 0.1
+    signal.raise_signal(signal.SIGINT)
+    assert killed == clock
+
+
+def test_the_first_signal_breaks_off_a_wait_that_does_not_look_for_it() -> None:
+    interruption = Interruption(kill=lambda: None, breaks_off=lambda: True, clock_s=lambda: 10.0)
+    interruption.ends_in_order()
     with pytest.raises(KeyboardInterrupt):
-        keeper._interrupt(signal.SIGTERM, None)
-    keeper._interrupt(signal.SIGTERM, None)
-    assert (ended, said) == ([], [])
-    monkeypatch.setattr(startup, "ONE_SIGNAL_S", -1.0)
-    keeper._interrupt(signal.SIGTERM, None)
-    assert (ended, said) == ([130], ["killed on request; queries in flight are lost"])
+        signal.raise_signal(signal.SIGTERM)
+    signal.raise_signal(signal.SIGTERM)  # the same, passed on
 
 
 async def test_whoever_follows_the_live_state_hears_that_all_is_stopped(live_url: str) -> None:
@@ -136,7 +143,7 @@ async def test_whoever_follows_the_live_state_hears_that_all_is_stopped(live_url
 
     listening = asyncio.create_task(listen())
     while not heard:
-        await _announce_end(live_url)  # again: nobody may listen yet
+        await announce_end(live_url)  # again: nobody may listen yet
         await asyncio.sleep(0.01)
     listening.cancel()
     await asyncio.gather(listening, return_exceptions=True)

@@ -15,7 +15,8 @@ from typing import Any, cast
 import psutil
 import pytest
 
-from controlplane.access import client_keys
+from controlplane.access import key_changes
+from controlplane.access.client_keys import TOKEN
 from controlplane.settings import Settings, load_settings
 from controlplane.startup import supervisor as startup
 from controlplane.startup.applications import worker_names
@@ -210,8 +211,8 @@ def test_there_is_an_application_for_each_kind(settings: Settings) -> None:
 def test_a_token_that_gateways_would_refuse_ends_the_start(settings: Settings) -> None:
     """Else it waits for a minute for gateways that answer it with UNAUTHENTICATED."""
     old = settings.model_copy(update={"api_token": "sixteen characters"})
-    client_keys.rotate_token(settings.client_keys_path, old.api_token)
-    client_keys.end_rotation(settings.client_keys_path, client_keys.TOKEN)
+    key_changes.rotate_token(settings.client_keys_path, old.api_token)
+    key_changes.end_rotation(settings.client_keys_path, TOKEN)
 
     with pytest.raises(InvalidInput, match="MODELLESS_API_TOKEN is not the token that `modelless"):
         supervisor(old).claim()

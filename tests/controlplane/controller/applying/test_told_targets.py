@@ -1,6 +1,6 @@
 """Which replicas are told their targets, and when they are told again."""
 
-from controlplane.controller.told_targets import Told, ToldTargets
+from controlplane.controller.applying.told_targets import Told, ToldTargets
 from planner.reconcile.tick import tick
 from planner.types import ReplicaKey, ReplicaTarget
 from tests.planner.builders import (

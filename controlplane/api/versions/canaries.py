@@ -3,12 +3,12 @@
 import asyncio
 import contextlib
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter
 
-from controlplane.api.context import ApiContext
-from controlplane.api.path_parameters import ModelPath, TaskPath
+from controlplane.api.context import ApiContext, happened
+from controlplane.api.path_parameters import ModelPath, TaskPath, VersionPath
 from controlplane.timestamps import timestamp
 from controlplane.views.canary_schemas import (
     Canaries,
@@ -23,8 +23,6 @@ from variants.catalog.validity.canaries import RolledBack
 from variants.errors import NotFound, StateUnavailable
 from variants.figures import percent
 from variants.types import Canary, CatalogSnapshot, Event, ModelName, ModelVersion, TaskName
-
-VersionPath = Annotated[int, Path(ge=1, le=2**31 - 1, description="Number of a version.")]
 
 
 def canary_routes(context: ApiContext) -> APIRouter:
@@ -102,7 +100,7 @@ async def _give(context: ApiContext, asked: Sequence[Canary]) -> list[CanarySche
         )
         for one in given
     ]
-    await asyncio.to_thread(context.catalog.add_event, *events)
+    await context.tell(*events)
     return [CanarySchema.of(one, None) for one in given]
 
 
@@ -122,7 +120,7 @@ async def _end(
     model = asked[0].model
     ended = await asyncio.to_thread(context.catalog.end_canary, tuple(ending), model)
     events = [_event("canary_ended", one, "its share was ended") for one in ended]
-    await asyncio.to_thread(context.catalog.add_event, *events)
+    await context.tell(*events)
     judged = await _judged(context)
     return [CanarySchema.of(ending[one.task], judged.get(str(one.number))) for one in ended]
 
@@ -153,7 +151,7 @@ async def _tell_back(context: ApiContext, done: Sequence[RolledBack]) -> None:
             if version.stage is not stage:
                 words = f"{version.stage} -> {stage}, rolled back"
                 events.append(_event("stage_changed", version, words))
-    await asyncio.to_thread(context.catalog.add_event, *events)
+    await context.tell(*events)
 
 
 async def _judged(context: ApiContext) -> Mapping[str, Any]:
@@ -164,5 +162,4 @@ async def _judged(context: ApiContext) -> Mapping[str, Any]:
 
 
 def _event(kind: str, about: Canary | ModelVersion, words: str) -> Event:
-    subject = f"{about.task}/{about.label}"
-    return Event(at=timestamp(), kind=kind, subject=subject, message=words)
+    return happened(kind, f"{about.task}/{about.label}", words)

@@ -3,22 +3,18 @@
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import APIRouter
 from pydantic import Field
 
-from controlplane.api.context import ApiContext
-from controlplane.api.path_parameters import ModelPath, TaskPath
-from controlplane.timestamps import timestamp
+from controlplane.api.context import ApiContext, happened
+from controlplane.api.path_parameters import ModelPath, TaskPath, VersionPath
 from controlplane.views.catalog.tasks import named_tasks
 from controlplane.views.schemas import Schema
 from variants.catalog.removal import Removed
 from variants.errors import NotFound, StateUnavailable, TaskNotFound
 from variants.figures import counted
 from variants.types import Event, ModelName, TaskName
-
-VersionPath = Annotated[int, Path(ge=1, le=2**31 - 1, description="Number of a retired version.")]
 
 
 class RemovedSchema(Schema):
@@ -51,12 +47,10 @@ def removal_routes(context: ApiContext) -> APIRouter:
             removed = await asyncio.to_thread(context.catalog.remove_task, TaskName(task))
         except NotFound as error:  # somebody else has removed it meanwhile
             raise TaskNotFound(error.message) from error
-        at = timestamp()
-        events = [
-            Event(at=at, kind="task_removed", subject=part, message=_words(removed.of(part)))
-            for part in removed.tasks
-        ]
-        await _tell(context, events)
+        await _tell(
+            context,
+            [happened("task_removed", one, _words(removed.of(one))) for one in removed.tasks],
+        )
         return _row(task, removed)
 
     @routes.delete(
@@ -71,17 +65,13 @@ def removal_routes(context: ApiContext) -> APIRouter:
         removed = await asyncio.to_thread(
             context.catalog.remove_version, parts, ModelName(model), version
         )
-        at, label = timestamp(), f"{model}-v{version}"
-        events = [
-            Event(
-                at=at,
-                kind="version_removed",
-                subject=f"{part}/{label}",
-                message=_words(removed.of(part)),
-            )
-            for part in parts
-        ]
-        await _tell(context, events)
+        await _tell(
+            context,
+            [
+                happened("version_removed", f"{one}/{model}-v{version}", _words(removed.of(one)))
+                for one in parts
+            ],
+        )
         return _row(task, removed)
 
     return routes
@@ -91,7 +81,7 @@ async def _tell(context: ApiContext, events: Sequence[Event]) -> None:
     """Tell what was taken out. Where that cannot be written, the answer says it all the same: who
     asked again would be told that nothing of the kind is there."""
     with contextlib.suppress(StateUnavailable):
-        await asyncio.to_thread(context.catalog.add_event, *events)
+        await context.tell(*events)
 
 
 def _row(task: str, removed: Removed) -> RemovedSchema:

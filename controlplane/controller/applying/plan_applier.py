@@ -14,10 +14,10 @@ from math import inf
 from typing import Any, Protocol
 
 from controlplane.backoff import Backoff
+from controlplane.controller.applying.told_targets import Told, ToldTargets
 from controlplane.controller.events.journal import Journal
 from controlplane.controller.events.status_events import in_quarantine
 from controlplane.controller.met_workers.worker_pool import WorkerPool
-from controlplane.controller.told_targets import Told, ToldTargets
 from controlplane.load_specs import Specs
 from planner.types import Action, Decision, Load, ReplicaKey, Scale, Unload
 from variants.errors import (

@@ -1,0 +1,50 @@
+"""What is said of a name that is not in a catalog, in the same words wherever it is looked up."""
+
+from collections.abc import Iterable
+
+from variants.errors import NotFound
+from variants.figures import some_of
+
+NAMED = 5
+"""Numbers that an error lists at most."""
+
+
+def no_task(task: str) -> NotFound:
+    return NotFound(f"there is no task {task!r}")
+
+
+def no_model(task: str, model: str) -> NotFound:
+    return NotFound(f"task {task!r} has no model {model!r}")
+
+
+def no_version(task: str, label: str) -> NotFound:
+    """``label`` is that of a version, such as ``mlp-v2``."""
+    return NotFound(f"task {task!r} has no version {label}")
+
+
+def no_variant(task: str, variant: str) -> NotFound:
+    return NotFound(f"task {task!r} has no variant {variant!r}")
+
+
+def no_device_kind(kind: str) -> NotFound:
+    return NotFound(f"there is no device kind {kind!r}")
+
+
+def no_peak(id: int, known: Iterable[int]) -> NotFound:
+    """``known`` are the ids of the declared peaks that there are."""
+    return _no_number("declared peak", id, known)
+
+
+def no_rule(id: int, known: Iterable[int]) -> NotFound:
+    """``known`` are the ids of the rules that there are."""
+    return _no_number("rule", id, known)
+
+
+def _no_number(what: str, id: int, known: Iterable[int]) -> NotFound:
+    numbers = [str(one) for one in known]
+    others = f"; there are: {some_of(numbers, NAMED)}" if numbers else ", nor any other"
+    return NotFound(f"there is no {what} {id}{others}")
+
+
+def no_tokenizer(digest: str) -> NotFound:
+    return NotFound(f"there is no tokenizer {digest[:12]}")
