@@ -7,7 +7,7 @@ Read ``gateway`` (what is started and followed), ``servers`` (what takes connect
 (what is known, and how the query path is told), ``connected_workers`` with ``connected_worker``,
 ``meeting`` (the first moments of a process), ``listening``, ``on_demand_loads``, ``background``,
 ``renewal`` (how often a snapshot is made), ``looks`` (one look at what is followed, for all who
-want it).
+want it), ``changes`` (who has changed something waits until all gateways know it).
 
 Then the sub-packages: ``counting`` (what is counted), ``query`` (one query, from its bytes to its
 answer) with ``images``, ``texts`` and ``lengths`` (what else than numbers of one size it may

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 from variants.errors import StateUnavailable
 
@@ -34,6 +34,7 @@ async def in_turns(steps: Iterable[None], clock_ms: Callable[[], float] = _clock
 
 
 Work = Callable[[], Awaitable[None]]
+Made = TypeVar("Made")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,15 +52,16 @@ class Background:
     """Tasks that run until they end or ``cancel`` is called."""
 
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self._wake = asyncio.Event()
         self._away: dict[str, _Away] = {}
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Begin work that ends by itself."""
+    def spawn(self, work: Coroutine[Any, Any, Made]) -> asyncio.Task[Made]:
+        """Begin work that ends by itself. It is kept until then; who needs to may wait for it."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def repeat(self, work: Work) -> None:
         """Begin work that starts anew whenever it ends.
@@ -83,7 +85,7 @@ class Background:
 
     async def cancel(self, others: Iterable[asyncio.Future[None]] = ()) -> None:
         """Cancel all tasks and the given futures, and return when they have ended."""
-        under_way: set[asyncio.Future[None]] = {*self._tasks, *others}
+        under_way: set[asyncio.Future[Any]] = {*self._tasks, *others}
         while under_way:
             for task in under_way:
                 task.cancel()

@@ -24,6 +24,7 @@ from controlplane.api.context import ApiContext
 from controlplane.gateway.background import Background, in_turns
 from controlplane.gateway.canaries.diversions import Diversions
 from controlplane.gateway.canaries.feedback import Feedback
+from controlplane.gateway.changes import Changes
 from controlplane.gateway.counting.client_counters import OldKeyUse
 from controlplane.gateway.counting.counters import Counters
 from controlplane.gateway.http.access import Access
@@ -51,7 +52,6 @@ from controlplane.gateway.servers import Prepared, Servers
 from controlplane.gateway.sharing.shares import Shares
 from controlplane.gateway.tracing.watched import Traces
 from controlplane.live_state import ENDING, LiveState
-from controlplane.live_state.following import LOOK, LOOKED, UNASKED_S, taken_up
 from controlplane.machine import rooms_here
 from controlplane.settings import Settings
 from controlplane.timestamps import timestamp
@@ -131,6 +131,9 @@ class Gateway:
         self._background = Background()
         self.servers = Servers(settings, self.path, limits)
         self._looks = Looks(self._refresh)
+        self._changes = Changes(
+            self.live, self._looks.look, self._may_have_others, self._background, self._feedback
+        )
         self._starting = asyncio.Lock()
         self._stopped = False
         self.path.reader = self._reader = BodyReader()
@@ -201,7 +204,7 @@ class Gateway:
         self.known.meeting.begin()
         for work in (
             self._follow_catalog, self._follow_workers, self._follow_changes,
-            self._follow_questions, self._prepare_reader,
+            self._changes.follow_questions, self._prepare_reader,
         ):  # fmt: skip
             self._background.repeat(work)
         if self._prepared is None:
@@ -212,7 +215,7 @@ class Gateway:
             head=self._keys_of_head,
         )  # fmt: skip
         await keys.look()
-        self._keys = keys
+        self._keys = self._changes.keys = keys
         self._background.repeat(keys.follow)
         if certificate is not None:
             self._background.repeat(certificate.follow)
@@ -307,7 +310,8 @@ class Gateway:
         )
         return build_asgi(
             context, self.path, self.views, self._repository, access, self._collector,
-            self.servers.max_body, self.servers.inflater, self._feedback, self._taken_up,
+            self.servers.max_body, self.servers.inflater, self._feedback,
+            self._changes.known_everywhere,
         )  # fmt: skip
 
     async def _collector(self) -> GatewayCollector:
@@ -458,42 +462,9 @@ class Gateway:
                 self.known.meeting.end()
             self._background.wake()
 
-    async def _follow_questions(self) -> None:
-        """Answer what all gateways are asked."""
-        elsewhere = self._feedback.elsewhere
-        # What was asked before it listened it looks at now.
-        async for token, question in self.live.questions(listening=self._background.wake):
-            if question == LOOK:
-                self._background.spawn(self._look_for(token))
-            elif elsewhere is not None:
-                await elsewhere.answer(token, question)
-            else:  # it cannot be on another machine than who asks
-                await self.live.answer(token, {})
-
-    async def _look_for(self, token: str) -> None:
-        """Look at what somebody has changed, and tell him when that is done."""
-        with contextlib.suppress(StateUnavailable):
-            await self.live.answer(token, {LOOKED: await self._look_now()})
-
-    async def _look_now(self) -> bool:
-        """Take over what catalog and keys say now; whether both could be read."""
-        try:
-            await self._looks.look()
-            if self._keys is not None:
-                await self._keys.look_now()
-        except StateUnavailable:
-            return False
-        return True
-
-    async def _taken_up(self) -> None:
-        """Return when all gateways, this one included, go by what was just written; where the
-        others cannot be asked, when they have looked by themselves."""
-        with contextlib.suppress(StateUnavailable):
-            if await taken_up(self.live):
-                return
-        await self._look_now()
-        if self.settings.ray_address or not self._siblings.alone():
-            await asyncio.sleep(UNASKED_S)
+    def _may_have_others(self) -> bool:
+        """Whether other gateways of this installation may run."""
+        return bool(self.settings.ray_address) or not self._siblings.alone()
 
     # -- what it tells --------------------------------------------------------------------------
 

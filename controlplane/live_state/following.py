@@ -8,7 +8,7 @@ would be told that there is none.
 from secrets import token_hex
 from time import monotonic
 
-from controlplane.live_state.announcements import Announcements
+from controlplane.live_state.state import LiveState
 
 LOOK = {"look": True}
 """What gateways are asked: to look at the catalog and at the keys of clients now."""
@@ -20,10 +20,11 @@ UNASKED_S = 1.0
 """Within so long gateways look without having been asked."""
 
 
-async def taken_up(live: Announcements, patience_s: float = PATIENCE_S) -> bool:
-    """Have all gateways look, and return when they have; whether all that listen have said so.
+async def taken_up(live: LiveState, patience_s: float = PATIENCE_S) -> bool:
+    """Have all gateways look, and return when they have; whether all that there are have said so.
 
-    Where none listens it is not known who did.
+    A gateway whose connection has just broken does not hear the question. It is known by what it
+    reports: where fewer listen than report, or none does, it is not known who has looked.
 
     Raises:
         StateUnavailable: they cannot be asked.
@@ -35,4 +36,7 @@ async def taken_up(live: Announcements, patience_s: float = PATIENCE_S) -> bool:
         if said is None:
             return False
         looked.append(bool(said.get(LOOKED)))
-    return bool(looked) and all(looked)
+    if not looked or not all(looked):
+        return False
+    reporting = [one for one in (await live.gateways()).values() if not one.get("leaving")]
+    return len(looked) >= len(reporting)

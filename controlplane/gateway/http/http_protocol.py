@@ -12,12 +12,12 @@ from functools import partial
 from typing import Any, cast
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from controlplane.gateway.embeddings import answering as embeddings
 from controlplane.gateway.http.access import Access, KnownClients, too_large
+from controlplane.gateway.http.breaking_off import BreakingOff
 from controlplane.gateway.http.client_connection import AT_ONCE, ClientConnection
-from controlplane.gateway.http.client_limits import ClientLimits, Phase, Verdict, Watch
+from controlplane.gateway.http.client_limits import Watch
 from controlplane.gateway.http.exchange import (
     EMBEDDINGS,
     V1,
@@ -50,11 +50,9 @@ MAX_HEAD = 65_536
 HEAD_END = b"\r\n\r\n"
 LINE = 128
 """Shorter lines, in the mean of more bytes than that, are those of several heads."""
-TOO_SLOW = 408
-"""Status of a request that does not come in full; its code is that of what cannot be right."""
 
 
-class Front(ClientConnection):
+class Front(BreakingOff):
     """One client connection. Made by ``front_factory``, which fills in the class attributes."""
 
     access: Access
@@ -80,11 +78,10 @@ class Front(ClientConnection):
         self.unknown = 0
         """Heads of queries that were parsed since one was known."""
         self.received = 0
-        """Bytes in all."""
+        self.watch = Watch()
         self.lain_ms: float | None = None
         """For how long the bytes that are read now lay there when this turn of the event loop
         began; None: that was not asked yet."""
-        self.watch = Watch()
 
     def data_received(self, data: bytes) -> None:
         if self.deaf:
@@ -355,49 +352,6 @@ class Front(ClientConnection):
             exchange.client,
         )
 
-    def _fail(self, exchange: Exchange, error: ModellessError, status: int = 0) -> None:
-        """``status`` in the place of the error's own."""
-
-        def respond(own: int, body: bytes, headers: bytes) -> None:
-            exchange.respond(status or own, body, headers)
-
-        if exchange.target == EMBEDDINGS:
-            embeddings.fail(self.path, error, respond, exchange.given_id)
-        else:
-            self.path.fail(error, respond, given_id=exchange.given_id)
-
-    def _refuse(self, exchange: Exchange, error: ModellessError, status: int = 0) -> None:
-        """Answer before the body has come in full, and end the connection."""
-        exchange.keep_alive = False
-        self.deaf = True
-        self.reading = False
-        self._fail(exchange, error, status)
-
-    def _malformed(self, reason: str) -> None:
-        self._break_off(InvalidInput(f"the HTTP request is malformed: {reason}"))
-
-    def _break_off(self, error: ModellessError, status: int = 0) -> None:
-        """Answer what is no request, after whatever is still to be answered before it."""
-        cycle = self.cycle
-        if self.skipping and self.exchange is None:  # it has its answer
-            self._end()
-        elif self.reading and self.exchange is not None:
-            self._refuse(self.exchange, error, status)
-        elif self._waits_for_nothing_else():
-            assert self.receiving is not None
-            self._give_up(self.receiving, error, status)
-        elif cycle is not None and not cycle.response_complete:
-            self.deaf = True
-            cycle.keep_alive = False
-            if cycle.more_body:  # it would be waited for
-                self.transport.close()
-        elif self.exchange is not None:
-            self.deaf = True
-            self.exchange.keep_alive = False
-        elif not self.deaf:
-            self.exchange = Exchange(self, b"", {}, self.began_ms)
-            self._refuse(self.exchange, error, status)
-
     def _decline_upgrade(self, rest: bytes) -> bytes:
         """What to read as if no other protocol had been offered, which HTTP leaves to the server.
 
@@ -414,44 +368,6 @@ class Front(ClientConnection):
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         self.arrived_ms = self.began_ms
         return head_without_upgrade(method, self.url, self.headers) + rest
-
-    def sweep(self, now_ms: float, limits: ClientLimits) -> None:
-        """End this connection if its client is too slow, or has gone unseen; called about once a
-        second."""
-        if not self.transport.is_closing():
-            self.look_unread()
-        phase = self.phase()
-        unread = phase is Phase.UNREAD
-        mark = float(self.transport.get_write_buffer_size()) if unread else self.began_ms
-        verdict = self.watch.look(phase, mark, self.received, now_ms, limits)
-        if verdict is not None:
-            self.path.counters.connections.ended(verdict.name.lower())
-        if verdict is Verdict.CLOSE:
-            self.transport.close()
-        elif verdict is Verdict.ABORT:
-            self.transport.abort()
-        elif verdict is not None:
-            self._late(limits.sentence(verdict))
-
-    def _late(self, reason: str) -> None:
-        """Answer a request that does not come in full."""
-        error = InvalidInput(f"the request takes too long: {reason}")
-        if self.receiving is not None and self.receiving.response_started:
-            self.transport.close()
-        else:
-            self._break_off(error, TOO_SLOW)
-
-    def _give_up(self, cycle: RequestResponseCycle, error: ModellessError, status: int) -> None:
-        """Answer an ordinary request whose body has not come in full.
-
-        The application learns that the client is gone, and its answer goes nowhere.
-        """
-        cycle.disconnected = True
-        cycle.waiting_for_100_continue = False  # nobody asks for the rest of its body any more
-        cycle.message_event.set()
-        fields = dict(cycle.scope["headers"])
-        self.exchange = Exchange(self, b"", fields, self.began_ms)
-        self._refuse(self.exchange, error, status)
 
 
 class CrossOriginFront(Front):
