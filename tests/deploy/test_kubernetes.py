@@ -185,6 +185,60 @@ def test_a_pod_that_is_deleted_has_time_to_leave(overlay: str) -> None:
         assert drains_s + 10 < group["template"]["spec"]["terminationGracePeriodSeconds"]
 
 
+def gib(text: str) -> int:
+    return int(text.removesuffix("Gi"))
+
+
+@every
+def test_pods_are_what_a_strict_cluster_takes(overlay: str) -> None:
+    """The profile `restricted` of Kubernetes' Pod Security Standards, a root file system that
+    nobody writes, and bounds for all that is written elsewhere."""
+    cluster = service(overlay)["rayClusterConfig"]
+    for group in groups(overlay).values():
+        spec, container = group["template"]["spec"], container_of(group)
+        of_pod = spec["securityContext"]
+        assert of_pod["runAsNonRoot"]
+        assert of_pod["runAsUser"] > 0
+        assert of_pod["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert not spec.keys() & {"hostNetwork", "hostPID", "hostIPC", "initContainers"}
+        beside = [cluster["autoscalerOptions"]] if "autoscalerOptions" in cluster else []
+        for one in (container, *beside):
+            assert one["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            assert {"name": "HOME", "value": "/tmp"} in one["env"]
+            assert {"name": "tmp", "mountPath": "/tmp"} in one["volumeMounts"]
+            assert one["resources"]["limits"].keys() >= {"memory", "ephemeral-storage"}
+            assert one["resources"]["requests"].keys() >= {"cpu", "memory", "ephemeral-storage"}
+        kinds = {key for volume in spec["volumes"] for key in volume.keys() - {"name"}}
+        assert kinds <= {"emptyDir", "persistentVolumeClaim", "secret"}
+        empty = [volume["emptyDir"] for volume in spec["volumes"] if "emptyDir" in volume]
+        on_disk = sum(gib(one["sizeLimit"]) for one in empty if one.get("medium") != "Memory")
+        assert on_disk <= gib(container["resources"]["limits"]["ephemeral-storage"])
+        mounted = {mount["name"] for mount in container["volumeMounts"]}
+        assert mounted == {volume["name"] for volume in spec["volumes"]}
+
+
+@every
+def test_pods_may_reach_what_they_are_told_of(overlay: str, tmp_path: Path) -> None:
+    [policy] = built("egress")
+    file = tmp_path / "policy.yaml"
+    file.write_text(yaml.safe_dump(policy))
+    validate = str(program("kubernetes", "kubernetes-validate"))
+    output(validate, "--strict", "-k", KUBERNETES, str(file))
+    chosen = policy["spec"]["podSelector"]["matchLabels"].items()
+    for group in groups(overlay).values():
+        assert chosen <= group["template"]["metadata"]["labels"].items()
+    own, names, stores = policy["spec"]["egress"]
+    assert own == {"to": [{"podSelector": {"matchLabels": dict(chosen)}}]}
+    assert {one["port"] for one in names["ports"]} == {53}
+    address = service(overlay)["rayClusterConfig"]["gcsFaultToleranceOptions"]["redisAddress"]
+    redis_port = int(address.rpartition(":")[2])
+    assert {one["port"] for one in stores["ports"]} >= {redis_port, 5432, 443}
+
+
 @every
 def test_who_empties_a_machine_leaves_some_pods_and_is_not_kept_from_it(overlay: str) -> None:
     budgets = [one["spec"] for one in built(overlay) if one["kind"] == "PodDisruptionBudget"]
@@ -235,6 +289,22 @@ def test_a_folder_of_one_s_own_changes_image_and_redis(tmp_path: Path) -> None:
     assert images == {"registry.example.com/modelless:1"}
     address = found["gcsFaultToleranceOptions"]["redisAddress"]
     assert address == "rediss://redis.example.com:6379"
+
+
+def test_what_images_are_built_on_and_run_can_be_pinned(tmp_path: Path) -> None:
+    text = readme_block("What is yours alone can stand in a folder beside")
+    digest = "sha256:" + "0123456789abcdef" * 4
+    shutil.copytree(FOLDER, tmp_path / "modelless/deploy/kubernetes")
+    (tmp_path / "own").mkdir()
+    pinned = text.replace('newTag: "1"', f'digest: "{digest}"')
+    assert pinned != text
+    (tmp_path / "own/kustomization.yaml").write_text(pinned)
+    made = list(yaml.safe_load_all(output(kubectl(), "kustomize", str(tmp_path / "own"))))
+    [found] = [one["spec"]["rayClusterConfig"] for one in made if one["kind"] == "RayService"]
+    images = {container_of(group)["image"] for group in groups_of(found).values()}
+    assert images == {f"registry.example.com/modelless@{digest}"}
+    stages = re.findall(r"^FROM (\S+)", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
+    assert stages == ["$PYTHON", "$PYTHON"]
 
 
 def test_prometheus_reads_what_the_gateways_serve() -> None:

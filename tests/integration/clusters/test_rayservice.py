@@ -47,6 +47,14 @@ def test_the_node_finds_every_pod_alive(service: KubeRay) -> None:
     assert all(pod.is_ready() for pod in service.of("cpu-4"))
 
 
+def test_nothing_beside_the_volumes_of_a_pod_can_be_written(service: KubeRay) -> None:
+    places = [mount["mountPath"] for mount in service.head.container["volumeMounts"]]
+    assert {"/state", "/tmp"} <= set(places)
+    for pod in service.pods:
+        assert pod.runs(["touch", "/tmp/written"])
+        assert not pod.runs(["touch", "/etc/written"])
+
+
 def test_the_first_model_is_registered_through_the_service_and_answers(
     service: KubeRay, family: Path
 ) -> None:

@@ -115,6 +115,8 @@ def set_up(setup: dict[str, Any]) -> None:
         # In our own view of the processes, since that is what the child of ours sees, too.
         _mount("--no-canonicalize", "--bind", f"/proc/{os.getpid()}/fd/{number}", target)
         os.close(number)
+    if setup.get("read_only"):
+        _mount("-o", "remount,bind,ro", "/")
 
 
 def _mount(*arguments: str) -> None:

@@ -223,7 +223,12 @@ class KubeRay:
     def _pod(self, group: Mapping[str, Any], name: str, number: int, head: str, role: str) -> Pod:
         [container] = group["template"]["spec"]["containers"]
         state = self._state(group, number)
-        machine = self._lab.machine(number, f"{name}-{number}", {state: PLACES["/state"]})
+        machine = self._lab.machine(
+            number,
+            f"{name}-{number}",
+            {state: PLACES["/state"]},
+            read_only=container["securityContext"]["readOnlyRootFilesystem"],
+        )
         environment = user_environment() | dict(self._variables(container))
         environment |= {
             "PATH": f"{HOME}/modelless-env/bin:{PATH}",  # the image's

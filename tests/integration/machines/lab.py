@@ -41,12 +41,19 @@ class Lab:
         self._start_postgres()
         self._start_redis()
 
-    def machine(self, number: int, name: str, disks: Mapping[Path, str] | None = None) -> Machine:
+    def machine(
+        self,
+        number: int,
+        name: str,
+        disks: Mapping[Path, str] | None = None,
+        *,
+        read_only: bool = False,
+    ) -> Machine:
         """Switch on a machine where modelless is installed as the documents say.
 
         ``disks`` are folders that it sees, and where.
         """
-        made = self.network.add(number, name, disks or {})
+        made = self.network.add(number, name, disks or {}, read_only=read_only)
         home = made.folder / "tmp" / "home"
         home.mkdir()
         (home / "modelless-env").symlink_to(sys.prefix)

@@ -178,8 +178,14 @@ class Network(Machine):
         self._process = process
         self.machines: list[Machine] = []
 
-    def add(self, number: int, name: str, binds: Mapping[Path, str]) -> Machine:
-        """Switch on a machine at 127.0.0.``number`` that sees these folders at these places."""
+    def add(
+        self, number: int, name: str, binds: Mapping[Path, str], *, read_only: bool = False
+    ) -> Machine:
+        """Switch on a machine at 127.0.0.``number`` that sees these folders at these places.
+
+        Args:
+            read_only: nothing of its root file system can be written, but what is mounted can.
+        """
         folder = self.folder / name
         shutil.rmtree(folder, ignore_errors=True)
         (folder / "tmp").mkdir(parents=True)
@@ -192,6 +198,7 @@ class Network(Machine):
             "name": name,
             "hostname": name,
             "tmpfs": ["/dev/shm", "/srv"],
+            "read_only": read_only,
             "binds": [
                 (str(folder / "tmp"), "/tmp"),
                 (str(hosts), "/etc/hosts"),
