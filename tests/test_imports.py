@@ -18,8 +18,8 @@ ROOMS = ("variants", "planner", "workers", "profiler", "controlplane")
 ORDER = {
     "variants": (
         "types", "working_memory", "figures", "errors", "metrics", "registry", "entry_points",
-        "disk", "container", "core_time", "model_files", "varint", "onnx_wire", "onnx_halves",
-        "images", "buckets", "texts", "slots",
+        "disk", "container", "core_time", "foreign_files", "model_files", "varint", "onnx_wire",
+        "onnx_halves", "images", "buckets", "texts", "slots",
         "artifacts", "catalog", "checks", "zoo", "builders",
     ),
     "planner": (
