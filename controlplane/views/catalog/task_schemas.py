@@ -111,7 +111,11 @@ class ImageSchema(Schema):
     """What becomes of a picture that is the body of a query."""
 
     height: int = Field(description="It is stretched to that.", examples=[8])
-    width: int
+    width: int = Field(
+        description="The same; -1: it keeps its form, and may be as wide as the longest of"
+        " `lengths`.",
+        examples=[8],
+    )
     channels: int = Field(description="1: grey; 3: red, green, blue.")
     mean: list[float] | None = Field(
         description="Of `(value / 255 - mean) / std`, one number or one for each channel; null"
@@ -270,7 +274,7 @@ class TaskSchema(Schema):
             best_accuracy=best_accuracy,
             unanswered=defaults_refuse(live_variants, best_accuracy, task.slo.accuracy),
             sharing=None if task.sharing is None else SharingSchema.model_validate(task.sharing),
-            image=None if of_lengths else ImageSchema.of(task),
+            image=ImageSchema.of(task),
             text=TextSchema.of(task, of_lengths, tokenizers),
             lengths=None if of_lengths is None else LengthsSchema.of(of_lengths),
             bucket=None if task.bucket is None else BucketSchema.model_validate(task.bucket),
