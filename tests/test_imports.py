@@ -187,6 +187,7 @@ def test_no_folder_is_too_full_to_be_read() -> None:
         )
         for folder in folders
     }
+    del counts["variants/catalog/migrations/versions"]  # to which each change of tables adds one
     assert {name: count for name, count in counts.items() if count > MOST_MODULES} == {}
 
 

@@ -12,8 +12,9 @@ what gateways are told); for observing ``fleet_targets`` (how many workers are w
 go), ``plan_applier``, ``told_targets`` and ``gateway_scaling``; for recording ``events``, and
 ``profiles`` (those that are doubted, and how they are measured while it serves); ``headroom_watch``
 (how much more could be served); ``canaries`` (new versions, judged by what became of their
-queries) and ``accuracy_watch`` (what clients say of accuracy, beside what was measured), which both
-keep ``kept_notes``; ``other_installations`` (a second one on the same catalog).
+queries), ``accuracy_watch`` (what clients say of accuracy, beside what was measured) and
+``watched_answers`` (how answers are divided among the classes), which keep ``kept_notes``;
+``other_installations`` (a second one on the same catalog).
 
 May import ``planner`` for every decision, ``workers`` for the channel, ``variants``, and of the
 control plane settings, live state, views, cluster, profiling and registry; never the gateway or the

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from controlplane.cli.commands.models.answer_words import task_words
 from controlplane.cli.commands.models.tokenizer import tokenizer
 from controlplane.cli.confirmation import YesOption, confirm, removed_words
 from controlplane.cli.gateway_client import UrlOption, at, connect
@@ -234,6 +235,8 @@ def _task_table(rows: list[Row]) -> None:
     for row in rows:
         if said := _contradicted(row):
             note(f"{row['name']}: {said}")
+        if row.get("answers_changed"):
+            note(f"{row['name']}: answers are {task_words(row)}")
 
 
 def _label_words(labels: list[str]) -> str:
@@ -355,6 +358,7 @@ def _task_details(row: Row) -> None:
             ("models", str(row["models"])),
             ("variants", _variants(row)),
             *([("feedback", said)] if (said := _contradicted(row)) else []),
+            ("answers", task_words(row)),
             ("equal queries", sharing_words(row["sharing"])),
             ("pictures", image_words(row.get("image"))),
             ("texts", text_words(row.get("text"))),

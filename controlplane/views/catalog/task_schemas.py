@@ -8,6 +8,7 @@ from typing import Self
 
 from pydantic import ConfigDict, Field
 
+from controlplane.views.catalog.answer_schemas import unwatched
 from controlplane.views.schemas import Schema
 from planner.sentences import defaults_refuse
 from variants.buckets import BucketedTask, positions_axis
@@ -225,6 +226,19 @@ class TaskSchema(Schema):
         description="Variants of which clients say something else than was measured: "
         "`said_accuracy` of each has it.",
     )
+    answers_changed: list[str] = Field(
+        default_factory=list,
+        description="Variants whose answers are divided among the classes otherwise than their"
+        " first ones were: `answers` of each says how. That is no error.",
+    )
+    answers_differ: list[str] = Field(
+        default_factory=list,
+        description="Variants whose first answers are divided otherwise than those to the held-out"
+        " rows: clients ask another mix of classes.",
+    )
+    answers_unwatched: str = Field(
+        "", description="Why nothing is said of how answers are divided; empty where it is."
+    )
     sharing: SharingSchema | None = Field(
         None, description="How equal queries share answers; null: every query is run."
     )
@@ -273,6 +287,7 @@ class TaskSchema(Schema):
             live_variants=live_variants,
             best_accuracy=best_accuracy,
             unanswered=defaults_refuse(live_variants, best_accuracy, task.slo.accuracy),
+            answers_unwatched=unwatched(task),
             sharing=None if task.sharing is None else SharingSchema.model_validate(task.sharing),
             image=ImageSchema.of(task),
             text=TextSchema.of(task, of_lengths, tokenizers),
