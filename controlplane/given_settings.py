@@ -299,6 +299,12 @@ class GivenSettings(BaseSettings):
         "something else than was measured: names with commas between, or 'all'; empty: it is told, "
         "and nothing goes by it.",
     )
+    answers_span_s: float = Field(
+        3_600.0,
+        gt=0,
+        description="Seconds of answers that are held against the first ones, and how long these "
+        "are collected at least; 86400 where what is asked differs by the time of day.",
+    )
     eviction: str = Field(
         DEFAULTS.eviction,
         description="What leaves a memory that is short, for queries and for plans: 'modelless', "

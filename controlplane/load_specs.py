@@ -6,6 +6,7 @@ from planner.selection.snapshot import latency_points, typical_points
 from planner.types import Candidate, ReplicaTarget
 from variants.artifacts.protocol import ArtifactStore
 from variants.errors import NotFound, TaskNotFound
+from variants.metrics.answered import classes_of
 from variants.types import CatalogSnapshot, DeviceKindName, Profile, Task, Variant
 from variants.working_memory import counted_mib, own_working_mib
 from workers.types import LoadSpec
@@ -63,6 +64,7 @@ class Specs:
             device_kind=device_kind,
             own_working_mib=own_working_mib(profile, kind),
             cold_load_s=profile.cold_load_s,
+            counts_answers=bool(classes_of(self._tasks[task])),
         )
 
     def of_candidate(self, candidate: Candidate) -> LoadSpec:

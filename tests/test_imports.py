@@ -18,8 +18,8 @@ ROOMS = ("variants", "planner", "workers", "profiler", "controlplane")
 ORDER = {
     "variants": (
         "types", "working_memory", "figures", "errors", "metrics", "registry", "entry_points",
-        "disk", "container", "core_time", "model_files", "varint", "onnx_wire", "onnx_halves",
-        "images", "buckets", "texts", "slots",
+        "disk", "container", "core_time", "foreign_files", "model_files", "varint", "onnx_wire",
+        "onnx_halves", "images", "buckets", "texts", "slots",
         "artifacts", "catalog", "checks", "zoo", "builders",
     ),
     "planner": (
@@ -187,6 +187,7 @@ def test_no_folder_is_too_full_to_be_read() -> None:
         )
         for folder in folders
     }
+    del counts["variants/catalog/migrations/versions"]  # to which each change of tables adds one
     assert {name: count for name, count in counts.items() if count > MOST_MODULES} == {}
 
 

@@ -8,7 +8,8 @@ Read first ``types`` and ``errors``, which every other package uses; then ``cata
 (how one model becomes several variants), ``metrics`` (what its accuracy means) and ``zoo`` (example
 models). ``registry`` and ``entry_points`` are the one shape of all registries of the project;
 ``images`` says which tasks take pictures, ``buckets`` which take rows of several lengths, and
-``texts`` which take texts. ``model_files`` finds the versions in a folder, ``onnx_wire`` walks over
+``texts`` which take texts. ``model_files`` finds the versions in a folder, ``foreign_files`` says
+what to do with files of other tools, ``onnx_wire`` walks over
 ONNX files as they lie, with ``varint`` for the numbers in them, ``onnx_halves`` knows files in half
 precision, and ``working_memory`` is what a batch takes while it runs.
 

@@ -14,7 +14,7 @@ from variants.types import Task, TensorSpec
 GREY, RGB = 1, 3
 SMALLEST = 8
 """Pixels of each side of the smallest picture that a row without channels is taken for: fewer
-numbers are hardly one, such as the four of a flower."""
+numbers are hardly one, such as the four of a flower. Rows of any length are taken for none."""
 _LONGEST = 200
 """Characters of a text with numbers that are looked at."""
 
@@ -30,8 +30,9 @@ class Geometry(NamedTuple):
 
 
 def geometry_of(shape: Sequence[int]) -> Geometry | None:
-    """How a picture lies in an input of this shape; None where that cannot be told."""
-    if len(shape) == 1 and isqrt(shape[0]) ** 2 == shape[0]:
+    """How a picture lies in an input of this shape; None where that cannot be told. An axis along
+    which rows have any length is of the size -1."""
+    if len(shape) == 1 and shape[0] > 0 and isqrt(shape[0]) ** 2 == shape[0]:
         return Geometry(isqrt(shape[0]), isqrt(shape[0]), GREY, False)
     if len(shape) == 2:
         return Geometry(shape[0], shape[1], GREY, False)
@@ -76,6 +77,8 @@ def described_picture(task: Task) -> tuple[TensorSpec, Geometry] | None:
     try:
         spec, geometry = image_input(task)
     except InvalidInput:
+        return None
+    if geometry.height < 0:  # of any height, as no picture is
         return None
     small = min(geometry.height, geometry.width) < SMALLEST
     if small and len(spec.shape) < 3 and task.image is None:

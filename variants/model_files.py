@@ -19,11 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from variants.errors import InvalidArtifact, InvalidInput
+from variants.foreign_files import foreign_folder
 from variants.types import NAME, ModelName
 
 MAX_VERSIONS = 64
 SUFFIXES = (".onnx", ".pt2")
 """Ends of the names of files that can be a version."""
+_NO_FILE = f"has no {' or '.join(SUFFIXES)} file"
 
 _VERSION = re.compile(r"[1-9][0-9]{0,8}")
 _NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)*")
@@ -61,7 +63,9 @@ def find_model_files(
     name, shown = model_name(path, model), path.name or path
     numbered = numbered_folders(path) if only is None else [path / only]
     if not numbered:
-        raise InvalidArtifact(f"{shown} has no folder named after a version, such as 1")
+        names = [child.name for child in _children(path)]
+        what = foreign_folder(str(path), names) or "has no folder named after a version, such as 1"
+        raise InvalidArtifact(f"{shown} {what}")
     if len(numbered) > MAX_VERSIONS:
         raise InvalidArtifact(f"{shown} has more than {MAX_VERSIONS} versions")
     wrong = [child.name for child in numbered if not _VERSION.fullmatch(child.name)]
@@ -97,9 +101,11 @@ def _only_file(folder: Path, version: Path) -> Path:
     where = f"{folder.name}/{version.name}"
     if not stat.S_ISDIR(_kind(version)):
         raise InvalidArtifact(f"{where} is not a folder")
-    files = [child for child in _children(version) if child.suffix in SUFFIXES]
+    children = _children(version)
+    files = [child for child in children if child.suffix in SUFFIXES]
     if not files:
-        raise InvalidArtifact(f"{where} has no {' or '.join(SUFFIXES)} file")
+        what = foreign_folder(str(version), [child.name for child in children])
+        raise InvalidArtifact(f"{where} {what or _NO_FILE}")
     if len(files) > 1:
         raise InvalidArtifact(f"{where} has {len(files)} model files; a version is one")
     if not stat.S_ISREG(_kind(files[0])):

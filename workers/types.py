@@ -54,6 +54,9 @@ class LoadSpec:
     cold_load_s: float | None = None
     """Of the first load of its runtime in a process, which imports the back end; None: not
     known."""
+    counts_answers: bool = False
+    """Whether its first output has a score for each class, and it is to be counted which is the
+    highest (``variants.metrics.answered``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +113,9 @@ class ReplicaStatus:
     """Which load of this worker's it came from: another one after it was loaded anew."""
     loaded_for_s: float = 0.0
     """Since it is ready."""
+    answered: tuple[int, ...] = ()
+    """How many rows it has answered by a class of each cell since it was loaded
+    (``variants.metrics.answered``); empty where that is not counted."""
 
     @property
     def in_flight(self) -> int:

@@ -12,9 +12,10 @@ wanted), ``met_workers`` (which there are, and what they say), ``arrivals`` with
 go), ``applying`` (loads, unloads and targets) and ``gateway_scaling``; for recording ``events``,
 and ``profiles`` (those that are doubted, and how they are measured while it serves);
 ``headroom_watch`` (how much more could be served); ``canaries`` (new versions, judged by what
-became of their queries) and ``accuracy_watch`` (what clients say of accuracy, beside what was
-measured), which both keep ``kept_notes``; ``other_installations`` (a second one on the same
-catalog); ``one_task`` (what goes on beside the turns).
+became of their queries), ``accuracy_watch`` (what clients say of accuracy, beside what was
+measured) and ``watched_answers`` (how answers are divided among the classes), which keep
+``kept_notes``; ``other_installations`` (a second one on the same catalog); ``one_task`` (what goes
+on beside the turns).
 
 May import ``planner`` for every decision, ``workers`` for the channel, ``variants``, and of the
 control plane settings, live state, views, cluster, profiling and registry; never the gateway or the

@@ -51,6 +51,7 @@ from controlplane.controller.other_installations import (
 from controlplane.controller.peak_calendar import PeakCalendar
 from controlplane.controller.profiles.profile_checks import ProfileChecks
 from controlplane.controller.profiles.reprofiling import MeasuringOf, Reprofiling
+from controlplane.controller.watched_answers.answer_watch import AnswerWatch
 from controlplane.controller.zone_counts import KindZones, ZoneCounts
 from controlplane.live_latency import LiveLatency
 from controlplane.live_state import LiveState
@@ -129,6 +130,7 @@ class ControlLoop:
         self._calendar = PeakCalendar(self._journal, wall_s)
         self._canaries = CanaryWatch(catalog, live, self._journal, clock_s, wall_s)
         self._accuracy = AccuracyWatch(catalog, self._journal, wall_s, settings.trust_feedback)
+        self._answers = AnswerWatch(catalog, self._journal, wall_s, settings.answers_span_s)
         self._roster = Roster(cluster, live, self._journal)
         here = cluster_of(owner)
         self._recorder = StatusRecorder(catalog, self._journal, clock_s, here)
@@ -227,6 +229,7 @@ class ControlLoop:
         self._report.unmeasurable = self._reprofiling.unmeasurable
         self._report.accuracies = self._accuracy.counted
         self._report.contradicted = self._accuracy.contradicted
+        self._report.answers = self._answers.told
         return decision
 
     async def _lead(self) -> None:
@@ -250,6 +253,7 @@ class ControlLoop:
                 await self._recorder.lead(epoch, self._leader.plan, elsewhere=elsewhere)
                 await self._canaries.recall()
                 await self._accuracy.recall()
+                await self._answers.recall()
                 recalled = await self._learned.recall(self._settings, self._calendar)
                 self._arrivals.estimator, self._training = recalled
                 break
@@ -299,6 +303,8 @@ class ControlLoop:
         )
         statuses = self._workers.values()
         self._corrected |= self._accuracy.judge(self._known.now)
+        self._answers.look(statuses)
+        self._answers.judge(self._known.now)
         known = self._accuracy.at(self._known.now)
         self._corrected |= self._live_latency.look(self._clock_s(), known, statuses)
         self._corrected |= self._hourly.moved(self._wall_s())
@@ -437,6 +443,7 @@ class ControlLoop:
             await self._reprofiling.follow(self._clock_s(), known, observation, self._workers)
             await self._canaries.follow(known, self._leader.epoch)
             await self._accuracy.keep(self._leader.epoch)
+            await self._answers.keep(self._leader.epoch)
             await self._journal.store(
                 observation, decision, begun, epoch=self._leader.epoch, version=version
             )

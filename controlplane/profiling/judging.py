@@ -175,6 +175,8 @@ def _with(variant: Variant, found: Judgement) -> Variant:
         accuracy_rows=found.rows,
         agreement=variant.agreement if found.agreement is None else found.agreement,
         note="; ".join((*notes, *((found.note,) if found.note else ()))),
+        answered=tuple(found.answered),
+        found=found.found_pairs,
     )
 
 

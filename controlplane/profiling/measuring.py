@@ -336,6 +336,8 @@ def judged(variant: Variant, judgement: Judgement, *, first: bool) -> Variant:
         accuracy_rows=judgement.rows,
         agreement=1.0 if first else judgement.agreement,
         note=with_note(variant, judgement.note).note,
+        answered=tuple(judgement.answered),
+        found=judgement.found_pairs,
     )
 
 

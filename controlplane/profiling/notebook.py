@@ -98,6 +98,7 @@ class Notebook:
             along=positions_axis(self._task),
             reference=reference,
             has_scores=scores is not None,
+            says="answered",  # what earlier releases have kept does not
         )
 
     # -- latency ----------------------------------------------------------------------------------

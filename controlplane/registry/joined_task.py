@@ -1,6 +1,6 @@
 """The task that a model joins, and whether its first output is what the task's metric judges."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 
 from controlplane.building.types import RegistrationRequest
@@ -13,7 +13,7 @@ from variants.figures import counted, some_of
 from variants.images import check_image
 from variants.metrics.metric import TOP1, Metric, check_output, parse_metric
 from variants.texts.inputs import check_text
-from variants.types import Slo, Task, TaskName, TensorSpec
+from variants.types import ImageScale, Slo, Task, TaskName, TensorSpec
 
 MOST_LABELS = 10
 """So many are told."""
@@ -56,7 +56,7 @@ def joined_task(
         ("text", request.text, known.text),
     ):
         if given is not None and given != has:
-            raise Conflict(f"task {known.name!r} exists with {_other(what, known)}")
+            raise Conflict(f"task {known.name!r} exists with {_other(what, known, request)}")
     if is_reordered(info.classes, known.labels):
         raise Conflict(
             f"{where}: its scores are of {some_of(info.classes, MOST_LABELS)}, in this order,"
@@ -132,14 +132,24 @@ def other_classes(info: OnnxInfo, task: Task, where: str) -> str:
     )
 
 
-def _other(what: str, known: Task) -> str:
+def _other(what: str, known: Task, request: RegistrationRequest) -> str:
     """What a task has that was to be another one, and what can be done about it."""
     more = ""
     match what:
+        case "labels" if _is_permuted(request.labels or (), known.labels):
+            return (
+                f"these labels in another order, {some_of(known.labels, MOST_LABELS)}, which stays:"
+                f" have the model give its scores in that one, {_in_order(request.labels, known)}"
+                " as its last step, and leave --labels out"
+            )
         case "defaults":
             return "other defaults, which stay; `modelless tasks set` changes them"
         case "image":
-            return "another mean and std of images, which stay; `modelless tasks set` changes them"
+            return (
+                "another mean and std of images, which stay, as all its models get the same"
+                f" numbers: have the model begin with {_step_between(known, request)}, or change"
+                " them for all by `modelless tasks set`"
+            )
         case "length" if known.bucket is None:
             has = "rows of one length"
         case "length":
@@ -158,6 +168,27 @@ def _other(what: str, known: Task) -> str:
         f"{has}; leave that option out{more}, register for another task, or remove this one with"
         f" all its models: `modelless tasks remove {known.name}`"
     )
+
+
+def _is_permuted(labels: Sequence[str], known: Sequence[str]) -> bool:
+    return labels != known and sorted(labels) == sorted(known)
+
+
+def _in_order(labels: Sequence[str] | None, known: Task) -> str:
+    """How scores in the order of labels become those of a task, in Python."""
+    places = {label: place for place, label in enumerate(labels or ())}
+    order = [places[label] for label in known.labels]
+    return f"scores[:, {order}]" if len(order) <= MOST_LABELS else "each in its place"
+
+
+def _step_between(known: Task, request: RegistrationRequest) -> str:
+    """How pictures in the numbers of a task become those of a model, in Python."""
+    has, wants = known.image or ImageScale(), request.image or ImageScale()
+    mean, std, own_mean, own_std = (
+        f"{numbers[0]:g}" if len(numbers) == 1 else f"[{', '.join(f'{n:g}' for n in numbers)}]"
+        for numbers in (has.mean, has.std, wants.mean, wants.std)
+    )
+    return f"(x * {std} + {mean} - {own_mean}) / {own_std}"
 
 
 def _outputs(

@@ -11,6 +11,7 @@ from controlplane.building.doubt import (
 )
 from controlplane.building.meter import Meter
 from controlplane.building.types import Prepared, RegistrationResult, Reused
+from controlplane.building.worse_classes import worse_classes
 from variants.artifacts.protocol import ArtifactStore
 from variants.artifacts.storing_notes import Note, StoringNotes
 from variants.catalog.protocol import Catalog
@@ -120,6 +121,7 @@ def result_of(
                 short_of_default(one.registration),
                 slow_for_default(one.registration),
                 far_from_best(one.registration, before),
+                worse_classes(one.registration, before),
             )
             if said
         ),

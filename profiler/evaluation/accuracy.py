@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf, sqrt
 
 import numpy as np
 
 from variants.errors import InvalidArtifact, RuntimeFailed
+from variants.metrics.answered import cell_counts, found_counts
 from variants.metrics.metric import parse_metric
 from variants.metrics.scoring import agreement, score
 from workers.runtimes.protocol import Runtime, Tensor
@@ -45,6 +46,16 @@ class Judgement:
     suspicion: str = ""
     """Another one on the model itself, where it would be far better if it were used otherwise
     (``profiler.evaluation.suspicions``)."""
+    answered: list[int] = field(default_factory=list)
+    """How many rows were answered by a class of each cell (``variants.metrics.answered``); empty
+    where they are not answered by classes."""
+    found: list[list[int]] = field(default_factory=list)
+    """Of each cell, how many rows of its classes were answered right, and how many there are."""
+
+    @property
+    def found_pairs(self) -> tuple[tuple[int, int], ...]:
+        """``found``, as variants have it."""
+        return tuple((right, rows) for right, rows in self.found)
 
 
 def wilson(right: int, rows: int) -> tuple[float, float]:
@@ -195,11 +206,14 @@ def judge(
     """
     by = parse_metric(metric)
     scored = score(by, outputs, truth, along)
+    counts = by.classifies and along is None
     return Judgement(
         accuracy=scored.accuracy,
         rows=scored.rows,
         agreement=None if reference is None else agreement(by, outputs, reference, along, truth),
         note=scored.note,
+        answered=cell_counts(outputs).tolist() if counts else [],
+        found=found_counts(outputs, truth) if counts else [],
     )
 
 

@@ -119,7 +119,7 @@ def link_with_a_line_break_in_its_name(folder: Path) -> Path:
 # -- folders of versions -------------------------------------------------------------------------
 
 
-@bad(Step.FIND, r"net has no folder named after a version, such as 1$")
+@bad(Step.FIND, r"net is no folder of versions; give the file itself, .*/given/net/model\.onnx$")
 def folder_without_versions(folder: Path) -> Path:
     models.write(folder / "net" / "model.onnx")
     return folder / "net"

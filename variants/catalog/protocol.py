@@ -315,8 +315,8 @@ class Catalog(Protocol):
 
     def put_judged(self, judged: tuple[Variant, ...]) -> None:
         """Write what the answers of variants are worth by other rows: their accuracy, on how many
-        rows, agreement and note, atomically. Nothing else of them changes. Advances the revision,
-        unless there are none; then nothing is written.
+        rows, agreement, note and which classes they are of, atomically. Nothing else of them
+        changes. Advances the revision, unless there are none; then nothing is written.
 
         Raises:
             InvalidInput: an accuracy or an agreement is not in [0, 1]. Nothing was written then.

@@ -85,6 +85,8 @@ def version_row(version: ModelVersion) -> dict[str, Any]:
 def variant_row(variant: Variant) -> dict[str, Any]:
     row = asdict(replace(variant, options=dict(variant.options)))
     del row["measured_accuracy"]  # of what is decided by, and not of what was measured
+    for name in ("answered", "found"):
+        row[name] = row[name] or None
     return row
 
 
@@ -144,7 +146,12 @@ def read_version(row: Row[Any]) -> ModelVersion:
 
 
 def read_variant(row: Row[Any]) -> Variant:
-    return Variant(**dict(row._mapping) | {"precision": Precision(row.precision)})
+    read = {
+        "precision": Precision(row.precision),
+        "answered": tuple(row.answered or ()),
+        "found": tuple(map(tuple, row.found or ())),
+    }
+    return Variant(**dict(row._mapping) | read)
 
 
 def read_device_kind(row: Row[Any]) -> DeviceKind:

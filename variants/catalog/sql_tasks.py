@@ -159,6 +159,8 @@ class SqlTaskTables(SqlCanaryTables):
                     "accuracy_rows": one.accuracy_rows,
                     "agreement": one.agreement,
                     "note": one.note,
+                    "answered": one.answered or None,
+                    "found": one.found or None,
                 }
                 if not connection.execute(update(table).where(same).values(columns)).rowcount:
                     raise not_judged(one)

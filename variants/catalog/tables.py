@@ -102,6 +102,8 @@ variants = Table(
     Column("options", JSON, nullable=False),
     Column("agreement", Double),
     Column("note", Text, nullable=False, server_default=text("''")),
+    Column("answered", JSON(none_as_null=True)),
+    Column("found", JSON(none_as_null=True)),
     ForeignKeyConstraint(
         ["task", "model", "version"], [versions.c.task, versions.c.model, versions.c.version]
     ),

@@ -20,6 +20,7 @@ from variants.checks.onnx_light import without_weights
 from variants.checks.onnx_signature import describe, numeric, row_spec
 from variants.checks.onnx_walk import graphs, nodes, sparse_tensors, tensors
 from variants.errors import InvalidArtifact
+from variants.images import geometry_of
 from variants.types import Task, TensorSpec
 
 MAX_OPSET = 26
@@ -167,7 +168,22 @@ def check_signature(info: OnnxInfo, task: Task, *, where: str) -> None:
             raise InvalidArtifact(
                 f"{where}: {side} {spec.name!r} is {describe(found)}, but task {task.name!r} has "
                 f"{describe(spec)}, as all its models: register it for another task"
+                f"{_way(spec, found)}"
             )
+
+
+def _way(spec: TensorSpec, found: TensorSpec) -> str:
+    """How a model of pictures of another size becomes one of a task, where it is such a one."""
+    ours, theirs = geometry_of(found.shape), geometry_of(spec.shape)
+    if ours is None or theirs is None or len(found.shape) != 3 or not ours.first:
+        return ""
+    if (ours.channels, True, found.dtype) != (theirs.channels, theirs.first, spec.dtype):
+        return ""
+    size = ours.height, ours.width
+    return (
+        ", or have it scale what comes as its first step: torch.nn.functional.interpolate(x,"
+        f" {size}, mode='bilinear')"
+    )
 
 
 def _check_shape_of_model(where: str, model: Any, limits: OnnxLimits) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from variants.errors import InvalidArtifact
 from variants.figures import apart
+from variants.foreign_files import by_name, foreign_file
 
 
 def check_file(path: Path, *, limit_mib: float) -> int:
@@ -41,25 +42,14 @@ def parse_model(where: str, data: bytes) -> Any:
     import onnx
     from google.protobuf.message import DecodeError
 
-    for beginning, what in _NOT_READ:
-        if data.startswith(beginning):
-            raise InvalidArtifact(f"{where} {what}")
+    if what := foreign_file(data):
+        raise InvalidArtifact(f"{where} {what}")
     try:
         model = onnx.load_model_from_string(data)
     except (DecodeError, ValueError) as error:
-        raise InvalidArtifact(f"{where} is not an ONNX model, or only a part of one") from error
+        what = by_name(where) or "is not an ONNX model, or only a part of one"
+        raise InvalidArtifact(f"{where} {what}") from error
+    # A file of TensorFlow is a message that can be read as one of ONNX, of which nothing is there.
+    if not model.HasField("graph") and (what := by_name(where)):
+        raise InvalidArtifact(f"{where} {what}")
     return model
-
-
-_EXPORT_IT = (
-    "which is never read; load the model where it was trained and write it with modelless.export"
-)
-
-_NOT_READ = (
-    (b"PK\x03\x04", f"is a zip archive, such as torch.save writes, {_EXPORT_IT}"),
-    (b"\x80", f"is a pickle, {_EXPORT_IT}"),
-    (b"version https://git-lfs", "is what Git LFS keeps in its place; `git lfs pull` fetches it"),
-    (b"<", "is a page of the web, not the model: what was it downloaded from"),
-)
-"""How files begin that are often handed in for a model, and what they are. No ONNX model begins so:
-its first byte is the tag of a field of ``ModelProto``, a number of at most 25 and a wire type."""

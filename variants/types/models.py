@@ -75,6 +75,12 @@ class Variant:
     counts as the same depends on the metric: ``variants.metrics.scoring.agreement``."""
     note: str = ""
     """A clause from its builder: which nodes kept their precision, how much was pruned."""
+    answered: tuple[int, ...] = ()
+    """How many of the held-out rows it answers by a class of each cell
+    (``variants.metrics.answered``); empty where that was not counted."""
+    found: tuple[tuple[int, int], ...] = ()
+    """Of each cell, how many held-out rows of its classes it answers right, and how many there are;
+    empty where that was not counted."""
     measured_accuracy: float | None = None
     """What was measured, where ``accuracy`` and its rows are what clients have said since
     (``planner.feedback``). In the catalog itself ``accuracy`` is always the measured one."""

@@ -101,6 +101,7 @@ def decode_load(value: dict[str, Any]) -> LoadSpec:
             device_kind=str(value.get("device_kind", "")),
             own_working_mib=float(value.get("own_working_mib", 0.0)),
             cold_load_s=None if (cold_s := value.get("cold_load_s")) is None else float(cold_s),
+            counts_answers=value.get("counts_answers") is True,
         )
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidInput(f"a load message is wrong: {error!r}") from error
@@ -138,6 +139,7 @@ def decode_replica(value: dict[str, Any]) -> ReplicaStatus:
         [(int(rows), float(ms), float(error)) for rows, ms, error in value.get("busy", ())]
     )
     kept["beside_sizes"] = tuple([int(rows) for rows in value.get("beside_sizes", ())])
+    kept["answered"] = tuple(map(int, value.get("answered", ())))
     return ReplicaStatus(**kept)
 
 

@@ -20,6 +20,7 @@ from planner.batching.protocol import Batch, LiveQueue
 from planner.batching.variant_queues import Item
 from planner.types import FormingBatch, QueueNews
 from variants.errors import Internal
+from variants.metrics.answered import count_into
 from variants.types import ReplicaState
 from workers.execution.outcomes import Outcome, asked, mistake, note_alone, now_ms, outcome_of
 from workers.execution.replicas import Job, LoneJob, Replica, Responder
@@ -323,6 +324,8 @@ class BatchRunner:
         clean = len(groups) == 1 and not group.error and group.bad is None
         if clean:
             replica.took(rows, run_ms, done_ms)
+            if replica.answered is not None and queries:
+                count_into(replica.answered, group.outputs[0])
         if not clean or not replica.proven:
             # Failing takes another time than running, and so does what a first batch sets up.
             self.costs.passed(queue, done_ms)

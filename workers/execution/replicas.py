@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import orjson
+from numpy.typing import NDArray
 
 from planner.batching.variant_queues import Item, VariantQueue
 from planner.eviction.rules import Resident
@@ -14,6 +15,7 @@ from planner.latency_table import LatencyTable, latency_table
 from planner.live_model import LiveModel
 from planner.profile_drift import LiveRatio
 from planner.types import ANYBODY, DEFAULT_PRIORITY
+from variants.metrics.answered import cells_of
 from variants.types import ReplicaState
 from workers.channel.frames import Chunk, Layout
 from workers.runtimes.protocol import Runtime, Tensor
@@ -76,6 +78,7 @@ class Replica:
         "_encoded",
         "_typical",
         "accepted",
+        "answered",
         "asked",
         "asked_qps",
         "awaited",
@@ -170,6 +173,8 @@ class Replica:
         """When the model last learned or forgot."""
         self.waiting: dict[Job, asyncio.TimerHandle] = {}
         """Queries that wait until it is loaded, and what refuses them at their deadline."""
+        self.answered = _cells(spec)
+        """Rows that it has answered by a class of each cell; None where that is not counted."""
         self.accepted: set[Layout] = set()
         self.signatures: dict[int, bytes] = {}
         """Signature of a reply of so many rows, for replicas with one output."""
@@ -316,6 +321,7 @@ class Replica:
             "within": model.within,
             "sure": round(model.sure, 4),
             "rows_per_query": float(f"{self.rows_per_query:.2g}"),
+            "answered": () if self.answered is None else tuple(self.answered.tolist()),
         }
 
     def order(self) -> Order:
@@ -357,6 +363,12 @@ def _model(spec: LoadSpec) -> LiveModel:
     high = latency_table(spec.latency)
     typical = latency_table(spec.typical) if spec.typical else high
     return LiveModel(typical if typical.max_batch == high.max_batch else high, high)
+
+
+def _cells(spec: LoadSpec) -> NDArray[np.int64] | None:
+    """Nothing was answered yet."""
+    shape = spec.outputs[0].shape if spec.counts_answers and spec.outputs else ()
+    return np.zeros(cells_of(shape[0]), np.int64) if len(shape) == 1 else None
 
 
 def _typical(spec: LoadSpec) -> tuple[float, ...]:

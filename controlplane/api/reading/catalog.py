@@ -11,6 +11,7 @@ from controlplane.api.context import ApiContext
 from controlplane.api.inventory import kinds_now
 from controlplane.api.path_parameters import ModelPath, TaskPath
 from controlplane.profiling.due.staleness import changed_on
+from controlplane.views.catalog.answer_schemas import read_answers
 from controlplane.views.catalog.model_schemas import ModelSchema, VersionSchema
 from controlplane.views.catalog.models import model_row, model_rows
 from controlplane.views.catalog.task_schemas import TaskSchema
@@ -167,15 +168,22 @@ async def _check_kind(context: ApiContext, snapshot: CatalogSnapshot, kind: str)
 
 
 async def _tasks(context: ApiContext, name: str | None = None) -> list[TaskSchema]:
-    """All tasks, or the one of that name, with what clients say of their variants."""
+    """All tasks, or the one of that name, with what clients and answers say of their variants."""
     snapshot = await context.snapshot()
     rows = task_rows(snapshot, name)
     said: dict[TaskName, list[str]] = {}
-    for task, variant in sorted(read((await context.told()).get("contradicted", ()))):
+    told = await context.told()
+    answers = read_answers(told.get("answers", ()))
+    for task, variant in sorted(read(told.get("contradicted", ()))):
         said.setdefault(task, []).append(variant)
     for row in rows if said else ():
         of = named_tasks(snapshot, row.name)
         row.contradicted = [variant for part in of for variant in said.get(part, ())]
+    for row in rows if answers else ():
+        of = named_tasks(snapshot, row.name)
+        found = [(key[1], one) for key, one in sorted(answers.items()) if key[0] in of]
+        row.answers_changed = [variant for variant, one in found if one.changed]
+        row.answers_differ = [variant for variant, one in found if one.differs]
     return rows
 
 
@@ -205,12 +213,14 @@ async def _tell_live(
     metrics = {str(task.name): parse_metric(task.metric) for task in snapshot.tasks}
     told = await context.told()
     counted, contradicted = (read(told.get(name, ())) for name in ("accuracies", "contradicted"))
+    answers = read_answers(told.get("answers", ()))
     for row in rows:
         key = TaskName(row.task), VariantName(row.name)
         if found := counted.get(key):
             row.counted_accuracy = found.accuracy
         if found := contradicted.get(key):
             row.said_accuracy = found.accuracy
+        row.answers = answers.get(key)
         right, wrong = said.get(row.task, {}).get(row.name, (0, 0))
         if right or wrong:
             row.live_accuracy, row.live_accuracy_rows = right / (right + wrong), right + wrong

@@ -6,6 +6,7 @@ from typing import Any
 
 from controlplane.cli.asking.rows import Spec
 from controlplane.cli.batching.row import Row
+from variants.buckets import OPEN
 from variants.errors import InvalidInput, ModellessError
 from variants.images import geometry_of
 from variants.types import ImageScale, TensorSpec
@@ -29,6 +30,11 @@ class PictureRows:
         geometry = geometry_of(self._spec.shape)
         if image is None or geometry is None:
             raise InvalidInput(f"{folder} is a folder of pictures, and the task takes none")
+        if geometry.width == OPEN:
+            raise InvalidInput(
+                f"{folder} is a folder of pictures, and the task takes them at several widths: ask"
+                " with each by `modelless query --image`, or name the task of one length"
+            )
         self._geometry = geometry
         self._scale = None
         if image["mean"] is not None:

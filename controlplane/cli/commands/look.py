@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from controlplane.cli.commands.models.answer_words import answer_words
 from controlplane.cli.commands.models.build import build
 from controlplane.cli.commands.models.judge import judge
 from controlplane.cli.commands.models.variant_table import (
@@ -205,6 +206,7 @@ def _variant_details(row: Row, profiles: list[Row]) -> None:
                 f"{interval(row)}",
             ),
             ("live accuracy", said_accuracy(row) or "-"),
+            *([("answers", said)] if (said := answer_words(row.get("answers"))) else []),
             ("as in fp32", "-" if row["agreement"] is None else percent(row["agreement"])),
             ("options", ", ".join(f"{k}={v}" for k, v in row["options"].items()) or "-"),
             ("note", row["note"] or "-"),

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from controlplane.cli.commands.models.answer_words import task_words
 from controlplane.cli.commands.models.tokenizer import tokenizer
 from controlplane.cli.commands.names import TaskArgument
 from controlplane.cli.confirmation import YesOption, confirm, removed_words
@@ -234,6 +235,8 @@ def _task_table(rows: list[Row]) -> None:
     for row in rows:
         if said := contradicted_words(row):
             note(f"{row['name']}: {said}")
+        if row.get("answers_changed"):
+            note(f"{row['name']}: answers are {task_words(row)}")
 
 
 def _number_or_any(text: str, option: str) -> float | None:
@@ -298,6 +301,7 @@ def _task_details(row: Row) -> None:
             ("models", str(row["models"])),
             ("variants", variants_words(row)),
             *([("feedback", said)] if (said := contradicted_words(row)) else []),
+            ("answers", task_words(row)),
             ("equal queries", sharing_words(row["sharing"])),
             ("pictures", image_words(row.get("image"))),
             ("texts", text_words(row.get("text"))),

@@ -8,6 +8,7 @@ from typing import Any
 
 from controlplane.cli.render.words import percent, usd_per_million
 from planner.sentences import defaults_refuse
+from variants.buckets import OPEN
 from variants.figures import accuracy_floor, figure, some_of
 
 MOST_NAMES = 10
@@ -82,11 +83,13 @@ def sharing_words(sharing: Mapping[str, float] | None) -> str:
 
 
 def image_words(image: Mapping[str, Any] | None) -> str:
-    """What becomes of pictures: ``8 x 8, grey, (value / 255 - 0) / 0.0625``."""
+    """What becomes of pictures: ``8 x 8, grey, (value / 255 - 0) / 0.0625``, or of those that keep
+    their form ``any width x 48, grey, ...``."""
     if image is None:
         return "not taken"
     colours = "grey" if image["channels"] == 1 else "red, green and blue"
-    size = f"{image['width']} x {image['height']}, {colours}"
+    width = "any width" if image["width"] == OPEN else image["width"]
+    size = f"{width} x {image['height']}, {colours}"
     if image["mean"] is None:
         return f"{size}, values from 0 to 255"
     mean, std = (_numbers(image[name]) for name in ("mean", "std"))

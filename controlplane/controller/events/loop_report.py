@@ -69,6 +69,9 @@ class LoopReport:
         """What counts in place of measured ones (``controlplane.controller.accuracy_watch``)."""
         self.contradicted: Counted = {}
         """What clients say of each variant where it is something else than was measured."""
+        self.answers: list[dict[str, Any]] = []
+        """How the answers of variants are divided among the classes
+        (``controlplane.controller.watched_answers``)."""
         self.live_pace = AnswerPace()
         """Told of each look at the live state."""
 
@@ -100,9 +103,10 @@ class LoopReport:
         start, by kind, where none of that kind runs; ``headroom``, how much more could be asked,
         where that is known; ``unmeasurable``, what could not be measured: task, variant, kind
         and why; ``accuracies``, what counts in place of what was measured: task, variant, share
-        and rows; ``contradicted``, the same of all where clients say something else; and
-        ``cores_short`` and ``slo_missed``, the machines and tasks of which that is so, or was and
-        hovers at a threshold.
+        and rows; ``contradicted``, the same of all where clients say something else; ``answers``,
+        how those of variants are divided among the classes; and ``cores_short`` and
+        ``slo_missed``, the machines and tasks of which that is so, or was and hovers at a
+        threshold.
         """
         if not self._journal.troubled("turn"):
             self._turned_s = self._wall_s()
@@ -138,6 +142,7 @@ class LoopReport:
                     "unmeasurable": [[*key, why] for key, why in self.unmeasurable.items()],
                     "accuracies": told_of(self.accuracies),
                     "contradicted": told_of(self.contradicted),
+                    "answers": self.answers,
                     "cores_short": sorted(self._cores.short),
                     "slo_missed": sorted(self._slo.missing),
                 }

@@ -4,6 +4,9 @@ It is turned as its camera says, stretched to the input's height and width, and 
 the input's channels. An input of floats gets ``(value / 255 - mean) / std`` of each pixel, by what
 the query says, else the task, else with 0 and 1; one of whole numbers gets the values from 0 to
 255.
+
+Of a task for rows of several lengths along the width, it is as wide as it is at the input's height,
+and filled up on the right to the next length as all rows are.
 """
 
 import io
@@ -14,8 +17,10 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from controlplane.gateway.images.asked import BESIDE
+from controlplane.gateway.lengths.filling import filled_tensor
 from controlplane.gateway.query.parsing import ParsedQuery, query_v1
-from controlplane.gateway.query.query_fields import task_of
+from controlplane.gateway.query.query_fields import AskedByLength, task_of
+from variants.buckets import OPEN, BucketedTask
 from variants.errors import InvalidInput, ModellessError, PayloadTooLarge
 from variants.figures import counted
 from variants.images import GREY, Geometry, image_input
@@ -51,12 +56,55 @@ def parse_image(
         PayloadTooLarge: it has too many pixels.
         TaskNotFound: there is no such task.
     """
-    task = task_of(asked["task"], tasks)
-    spec, geometry = image_input(task)
     document = {name: asked[name] for name in DOCUMENT if asked[name] is not None}
+    scale = {"mean": asked["mean"], "std": asked["std"]}
+    try:
+        task = task_of(asked["task"], tasks)
+    except AskedByLength as by:
+        task, row, width = row_of_length(body, by.task, **scale)
+        query = query_v1(document, task, 1, received_ms, draw)
+        return ParsedQuery(
+            task, query, [row[None]], lengths=(width,) if by.task.following else None
+        )
+    spec, geometry = image_input(task)
     query = query_v1(document, task, 1, received_ms, draw)
-    row = picture_row(body, spec, geometry, task.image, mean=asked["mean"], std=asked["std"])
+    row = picture_row(body, spec, geometry, task.image, **scale)
     return ParsedQuery(task, query, [row[None]])
+
+
+def row_of_length(
+    body: bytes | bytearray,
+    of: BucketedTask,
+    *,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+) -> tuple[Task, Tensor, int]:
+    """The shortest task of several lengths that holds a picture, the picture as a row of its input,
+    and how wide it is in that.
+
+    Raises:
+        InvalidInput: as ``picture_row``; or it is wider than the longest, or the task's rows are
+            not open along the width of pictures.
+        PayloadTooLarge: it has too many pixels.
+    """
+    spec, geometry = image_input(of.face)
+    axis = of.axes[0]
+    if geometry.width != OPEN:
+        raise InvalidInput(
+            f"task {of.name!r} takes no image: its rows may have any length along axis"
+            f" {axis.axis} of {list(spec.shape)}, and a picture has a height that is given and any"
+            " width"
+        )
+    pixels = _pixels(body, geometry)
+    width = pixels.shape[1]
+    if width > of.lengths[-1]:
+        raise InvalidInput(
+            f"the image is {width} wide at the height of {geometry.height}, and task {of.name!r}"
+            f" takes up to {of.lengths[-1]}: send it in parts"
+        )
+    task = of.holding(width)
+    row = _row(pixels, of.inputs_at(width)[0], geometry, task.image, mean, std)
+    return task, filled_tensor(row[None], task.inputs[0], axis)[0], width
 
 
 def picture_row(
@@ -77,7 +125,18 @@ def picture_row(
         InvalidInput: it is no picture, or the numbers do not suit the input.
         PayloadTooLarge: it has too many pixels.
     """
-    pixels = _pixels(body, geometry)
+    return _row(_pixels(body, geometry), spec, geometry, usual, mean, std)
+
+
+def _row(
+    pixels: Tensor,
+    spec: TensorSpec,
+    geometry: Geometry,
+    usual: ImageScale | None,
+    mean: Sequence[float] | None,
+    std: Sequence[float] | None,
+) -> Tensor:
+    """Pixels as a row ``spec.shape``."""
     if geometry.first:
         pixels = pixels.transpose(2, 0, 1)
     row = _values(pixels, spec, geometry, usual, mean, std)
@@ -85,9 +144,9 @@ def picture_row(
 
 
 def _pixels(body: bytes | bytearray, geometry: Geometry) -> Tensor:
-    """The picture as bytes of shape (height, width, channels)."""
+    """The picture as bytes of shape (height, width, channels); where the width is open, as wide as
+    it is at that height."""
     mode = "L" if geometry.channels == GREY else "RGB"
-    size = geometry.width, geometry.height
     try:
         with Image.open(io.BytesIO(body), formats=FORMATS) as image:
             if image.width * image.height > MOST_PIXELS:
@@ -97,8 +156,10 @@ def _pixels(body: bytes | bytearray, geometry: Geometry) -> Tensor:
                 )
             if image.mode.startswith(("I", "F")):
                 raise InvalidInput("the image has more than 8 bits for a pixel's value")
-            image.draft(mode, (FINER * max(size),) * 2)  # whichever side it is turned to
+            longest = max(geometry.width, geometry.height)
+            image.draft(mode, (FINER * longest,) * 2)  # whichever side it is turned to
             upright = ImageOps.exif_transpose(image)
+            size = _width(upright, geometry), geometry.height
             made = upright.convert(mode).resize(size, Image.Resampling.BILINEAR)
     except (MemoryError, ModellessError):
         raise
@@ -109,7 +170,20 @@ def _pixels(body: bytes | bytearray, geometry: Geometry) -> Tensor:
     except Exception as error:  # whatever a damaged file makes of its readers
         raise InvalidInput(f"the image cannot be read: {error}") from None
     pixels: Tensor = np.asarray(made)
-    return pixels.reshape(geometry.height, geometry.width, geometry.channels)
+    return pixels.reshape(geometry.height, size[0], geometry.channels)
+
+
+def _width(image: Image.Image, geometry: Geometry) -> int:
+    """How wide a picture that is upright becomes."""
+    if geometry.width != OPEN:
+        return geometry.width
+    width = max(1, round(image.width * geometry.height / image.height))
+    if width * geometry.height > MOST_PIXELS:
+        raise PayloadTooLarge(
+            f"the image would have {width} x {geometry.height} pixels at the task's height, and may"
+            f" have {MOST_PIXELS:,} in all"
+        )
+    return width
 
 
 def _values(

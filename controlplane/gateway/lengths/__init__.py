@@ -6,6 +6,6 @@ other way: in with the bucket's length, out with each row's own (``cutting``). `
 which lengths a variant is that a query names.
 
 Imports ``variants``, what the planner knows of a query, and the type of a tensor. The packages that
-read and answer queries, ``query``, ``grpc`` and ``http``, call it where a query names a task of
-several lengths.
+read and answer queries, ``query``, ``grpc``, ``http`` and ``images``, call it where a query names a
+task of several lengths.
 """

@@ -15,6 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from controlplane.residency.standing import standings
 from controlplane.timestamps import StampAges
+from controlplane.views.catalog.answer_schemas import read_answers
 from planner.feedback.accuracies import read
 from variants.types import CatalogSnapshot, RuleKind, VariantKey
 from workers.types import WorkerStatus
@@ -39,6 +40,8 @@ class ControlLoopSeen:
     frozen: bool = False
     """Whether an operator has the plan stay as it is."""
     rules_not_kept: int = 0
+    moved: Mapping[VariantKey, float] = field(default_factory=dict)
+    """The part of the answers of variants that falls into other classes than their first ones."""
     shortfalls: Mapping[VariantKey, float] = field(default_factory=dict)
     """By how much clients find variants less accurate than measured, where that is no chance."""
 
@@ -79,6 +82,11 @@ async def loop_seen(
         rules_not_kept=sum(
             not kept[rule.id].kept for rule in catalog.rules if rule.kind is not RuleKind.FREEZE
         ),
+        moved={
+            key: one.moved
+            for key, one in read_answers(heard.told.get("answers", ())).items()
+            if one.moved is not None
+        },
         shortfalls=_shortfalls(heard.told, catalog),
     )
 
@@ -120,6 +128,15 @@ def control_loop_metrics(seen: ControlLoopSeen) -> Iterator[Metric]:
     for key, short in seen.shortfalls.items():
         shortfall.add_metric(list(key), short)
     yield shortfall
+    moved = GaugeMetricFamily(
+        "modelless_answers_moved_ratio",
+        "The part of a variant's answers that lately falls into other classes than its first ones "
+        "did, without what chance would move",
+        labels=["task", "variant"],
+    )
+    for key, part in seen.moved.items():
+        moved.add_metric(list(key), part)
+    yield moved
     yield from _headroom(told.get("headroom") or {})
     events = CounterMetricFamily(
         "modelless_events", "Events that the control loop told", labels=["kind"]

@@ -2,9 +2,9 @@
 
 ``tasks``, ``models`` and ``variants`` make it of a catalog snapshot, the last with ``frontier``
 (which variants another one beats) and ``stages``. ``text_vectors`` says which tasks give vectors of
-texts. ``task_schemas``, ``model_schemas`` and
-``variant_schemas`` are what the control API sends, and ``task_changes`` what it takes to change a
-task.
+texts. ``task_schemas``, ``model_schemas``, ``variant_schemas`` and ``answer_schemas`` (how answers
+are divided among the classes) are what the control API sends, and ``task_changes`` what it takes to
+change a task.
 
 Imports what ``controlplane.views`` may, and of that ``schemas``.
 """

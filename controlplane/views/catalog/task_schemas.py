@@ -8,6 +8,7 @@ from typing import Self
 
 from pydantic import ConfigDict, Field
 
+from controlplane.views.catalog.answer_schemas import unwatched
 from controlplane.views.schemas import Schema
 from planner.sentences import defaults_refuse
 from variants.buckets import BucketedTask, positions_axis
@@ -111,7 +112,11 @@ class ImageSchema(Schema):
     """What becomes of a picture that is the body of a query."""
 
     height: int = Field(description="It is stretched to that.", examples=[8])
-    width: int
+    width: int = Field(
+        description="The same; -1: it keeps its form, and may be as wide as the longest of"
+        " `lengths`.",
+        examples=[8],
+    )
     channels: int = Field(description="1: grey; 3: red, green, blue.")
     mean: list[float] | None = Field(
         description="Of `(value / 255 - mean) / std`, one number or one for each channel; null"
@@ -221,6 +226,19 @@ class TaskSchema(Schema):
         description="Variants of which clients say something else than was measured: "
         "`said_accuracy` of each has it.",
     )
+    answers_changed: list[str] = Field(
+        default_factory=list,
+        description="Variants whose answers are divided among the classes otherwise than their"
+        " first ones were: `answers` of each says how. That is no error.",
+    )
+    answers_differ: list[str] = Field(
+        default_factory=list,
+        description="Variants whose first answers are divided otherwise than those to the held-out"
+        " rows: clients ask another mix of classes.",
+    )
+    answers_unwatched: str = Field(
+        "", description="Why nothing is said of how answers are divided; empty where it is."
+    )
     sharing: SharingSchema | None = Field(
         None, description="How equal queries share answers; null: every query is run."
     )
@@ -269,8 +287,9 @@ class TaskSchema(Schema):
             live_variants=live_variants,
             best_accuracy=best_accuracy,
             unanswered=defaults_refuse(live_variants, best_accuracy, task.slo.accuracy),
+            answers_unwatched=unwatched(task),
             sharing=None if task.sharing is None else SharingSchema.model_validate(task.sharing),
-            image=None if of_lengths else ImageSchema.of(task),
+            image=ImageSchema.of(task),
             text=TextSchema.of(task, of_lengths, tokenizers),
             lengths=None if of_lengths is None else LengthsSchema.of(of_lengths),
             bucket=None if task.bucket is None else BucketSchema.model_validate(task.bucket),

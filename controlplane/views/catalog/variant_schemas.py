@@ -4,6 +4,7 @@ from typing import Self
 
 from pydantic import Field
 
+from controlplane.views.catalog.answer_schemas import AnswersSchema
 from controlplane.views.schemas import Schema
 from variants.types import DeviceKind, Profile, ProfileSource, Stage
 
@@ -184,6 +185,11 @@ class VariantSchema(Schema):
         None,
         description="What queries and plans go by in place of `accuracy`, where clients say"
         " something else and `MODELLESS_TRUST_FEEDBACK` has it count; null: they go by `accuracy`.",
+    )
+    answers: AnswersSchema | None = Field(
+        None,
+        description="How its answers are divided among the classes, first and lately; null where"
+        " that is not watched, or none was given.",
     )
     agreement: float | None = Field(
         description="Share of these rows that it answers as the model itself does in fp32, by what"

@@ -152,6 +152,7 @@ def _row(
         live_accuracy_rows=0,
         said_accuracy=None,
         counted_accuracy=None,
+        answers=None,
         agreement=variant.agreement,
         note=variant.note,
         size_bytes=variant.size_bytes,

@@ -145,14 +145,24 @@ def test_what_answers_are_worth_by_other_rows_is_written_and_nothing_else(
     (known,) = before.variants
     other = replace(
         known, accuracy=0.5, accuracy_rows=7, agreement=0.25, note="R2 is -1", size_bytes=1,
-        options={"threads": "3"},
+        options={"threads": "3"}, answered=(3, 4), found=((2, 3), (4, 4)),
     )  # fmt: skip
     catalog.put_judged((other,))
     after = catalog.snapshot()
     assert after == replace(
         before,
         revision=before.revision + 1,
-        variants=(replace(known, accuracy=0.5, accuracy_rows=7, agreement=0.25, note="R2 is -1"),),
+        variants=(
+            replace(
+                known,
+                accuracy=0.5,
+                accuracy_rows=7,
+                agreement=0.25,
+                note="R2 is -1",
+                answered=(3, 4),
+                found=((2, 3), (4, 4)),
+            ),
+        ),
     )
     catalog.put_judged(())
     assert catalog.revision() == after.revision

@@ -282,6 +282,23 @@ def test_what_clients_say_of_a_variant_marks_it_where_it_is_not_what_was_measure
     assert f"{INT8} 50.00 % of the time instead of 97.00 %" in shown["notice"]
 
 
+def test_answers_that_are_divided_otherwise_are_told_of_as_no_error(page: Page) -> None:
+    shift = {"classes": "3", "before": 0.1, "now": 0.3}
+    told = {
+        "task": "digits", "variant": INT8, "rows": 900, "first_rows": 2_100, "complete": True,
+        "moved": 0.2, "changed": True, "shifts": [shift], "from_held_out": None, "differs": False,
+        "differences": [],
+    }  # fmt: skip
+    page.live.told = {"answers": [told, told | {"variant": FP32, "changed": False}]}
+    shown = page.shown()
+    assert f"{INT8} live other answers " in shown["variants"]
+    assert f"{FP32} live other answers" not in shown["variants"]
+    assert shown["notice"].startswith(
+        "Answers of digits are divided among the classes otherwise than at first: 20.00 % of those"
+    )
+    assert "That is no error" in shown["notice"]
+
+
 def test_a_canary_stands_beside_the_live_versions(page: Page) -> None:
     assert "hidden" in page.shown()["canaries-part.is"]
     model = ModelName("mlp")

@@ -48,7 +48,11 @@ def test_all_are_judged_by_all_rows_and_keep_the_rest(house: House, tmp_path: Pa
     for before, after in zip(right.now, less.now, strict=True):
         assert before.accuracy - after.accuracy == pytest.approx(10 / before.accuracy_rows)
         assert after.agreement == before.agreement
-        assert replace(after, accuracy=before.accuracy) == before
+        assert after.answered == before.answered
+        assert (
+            sum(right for right, _ in before.found) == sum(right for right, _ in after.found) + 10
+        )
+        assert replace(after, accuracy=before.accuracy, found=before.found) == before
     assert right.now[0].agreement == 1.0
     house.assert_nothing_runs()
 

@@ -1,6 +1,7 @@
 """How answers are judged."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -77,10 +78,14 @@ def test_answers_for_another_number_of_rows_are_refused() -> None:
 
 def test_a_judgement_counts_right_rows_and_those_that_agree() -> None:
     labels, reference = np.array([1, 1, 2]), SCORES[[0, 1, 0]]
+    classes: dict[str, Any] = {"answered": [1, 1, 1], "found": [[0, 0], [1, 2], [1, 1]]}
     assert judge(SCORES, labels, "top1", reference) == Judgement(
-        accuracy=2 / 3, rows=3, agreement=2 / 3
+        accuracy=2 / 3, rows=3, agreement=2 / 3, **classes
     )
-    assert judge(SCORES, labels, "top1", None) == Judgement(accuracy=2 / 3, rows=3)
+    alone = judge(SCORES, labels, "top1", None)
+    assert alone == Judgement(accuracy=2 / 3, rows=3, **classes)
+    assert alone.found_pairs == ((0, 0), (1, 2), (1, 1))
+    assert judge(SCORES, SCORES, "within:0.5", None).answered == []
 
 
 def test_wilson_against_published_values() -> None:

@@ -138,7 +138,7 @@ class MemoryCatalog(MemoryTasks):
                     raise not_judged(one)
                 found[one.key] = replace(
                     known, accuracy=one.accuracy, accuracy_rows=one.accuracy_rows,
-                    agreement=one.agreement, note=one.note,
+                    agreement=one.agreement, note=one.note, answered=one.answered, found=one.found,
                 )  # fmt: skip
             self._snapshot = replace(old, revision=old.revision + 1, variants=tuple(found.values()))
 

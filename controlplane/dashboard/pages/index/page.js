@@ -113,7 +113,7 @@ async function refresh() {
     redraw("canaries", [canaries], () => showCanaries(canaries));
     redraw("clients", [clients], () => showClients(clients));
     redraw("rules", [rules], () => showRules(rules));
-    const contradicted = contradiction(variants);
+    const contradicted = [...contradiction(variants), ...otherAnswers(variants)];
     redraw("notice", [plan.rules, contradicted], () => showNotice(plan.rules, contradicted));
     redraw("standing", [standings], () => showStanding(standings));
     redraw("plan", [plan, peaks, chosen, standings[0]], () => showPlan(plan, peaks, standings[0]));

@@ -117,6 +117,21 @@ function contradiction(variants) {
       ]
     : [];
 }
+// The same of how their answers are divided among the classes, which is no error.
+function otherAnswers(variants) {
+  const changed = variants.filter(v => serving(v) && v.answers && v.answers.changed);
+  return changed.length
+    ? [
+        "Answers of " +
+          chosen +
+          " are divided among the classes otherwise than at first: " +
+          someOf(
+            changed.map(v => percent(v.answers.moved) + " of those of `" + v.name + "` fall elsewhere"),
+          ) +
+          ". That is no error, but what is asked or who asks may have changed.",
+      ]
+    : [];
+}
 function showNotice(rules, contradicted) {
   $("notice").hidden = !rules.length && !contradicted.length;
   const line = (text, part, name) =>

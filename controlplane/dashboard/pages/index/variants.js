@@ -37,6 +37,20 @@ function feedbackTags(v) {
   ];
 }
 
+// Of a variant: whether its answers are divided among the classes otherwise than at first.
+function answerTags(v) {
+  if (!v.answers || !v.answers.changed) return [];
+  const shifts = v.answers.shifts.map(
+    s => s.classes + ": " + percent(s.before) + " before, " + percent(s.now) + " now",
+  );
+  const title =
+    percent(v.answers.moved) +
+    " of its answers lately fall into other classes than its first ones did" +
+    (shifts.length ? " (" + shifts.join("; ") + ")" : "") +
+    "; that is no error, but what is asked or who asks may have changed";
+  return [" ", el("span", { class: "tag canary", title }, "other answers")];
+}
+
 let variantsGrid = null;
 function showVariants(variants, kind, workers, means, rules) {
   const inService = variants.filter(serving).length;
@@ -116,6 +130,7 @@ function showVariants(variants, kind, workers, means, rules) {
         el("span", { class: "tag " + v.stage }, v.stage),
         ...ruleTags(v, rules),
         ...feedbackTags(v),
+        ...answerTags(v),
       ),
       ...numbers.map(text => el("td", { class: "n" }, text)),
       el("td", { class: "n" }, ready.has(v.name) ? plural(ready.get(v.name), "worker") : "–"),

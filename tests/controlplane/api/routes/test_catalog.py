@@ -26,6 +26,9 @@ async def test_a_task_shows_its_signature_and_what_stands_behind_it(api: httpx.A
         "best_accuracy": 0.98,
         "unanswered": "",
         "contradicted": [],
+        "answers_changed": [],
+        "answers_differ": [],
+        "answers_unwatched": "",
         "sharing": None,
         "text": None,
         "lengths": None,
@@ -214,6 +217,28 @@ async def test_a_task_says_of_which_variants_clients_find_something_else(
     assert (await get(api, "/v1/tasks/digits"))["contradicted"] == ["mlp-v1-onnx-int8"]
     live.told = {}
     assert (await get(api, "/v1/tasks/digits"))["contradicted"] == []
+
+
+async def test_a_task_says_of_which_variants_answers_are_divided_otherwise(
+    api: httpx.AsyncClient, live: DictLive
+) -> None:
+    shift = {"classes": "3", "before": 0.1, "now": 0.3}
+    told = {
+        "task": "digits", "variant": "mlp-v1-onnx-int8", "rows": 900, "first_rows": 2_100,
+        "complete": True, "moved": 0.2, "changed": True, "shifts": [shift], "from_held_out": 0.3,
+        "differs": True, "differences": [],
+    }  # fmt: skip
+    live.told = {"answers": [told, told | {"variant": "mlp-v1-onnx-fp32", "changed": False}]}
+
+    task = await get(api, "/v1/tasks/digits")
+
+    assert task["answers_changed"] == ["mlp-v1-onnx-int8"]
+    assert task["answers_differ"] == ["mlp-v1-onnx-fp32", "mlp-v1-onnx-int8"]
+    variant = await get(api, "/v1/variants/digits/mlp-v1-onnx-int8")
+    del told["task"], told["variant"]
+    assert variant["answers"] == told
+    live.told = {"answers": [{"task": "digits"}]}  # of another release
+    assert (await get(api, "/v1/tasks/digits"))["answers_changed"] == []
 
 
 async def test_a_registration_is_seen_at_once(

@@ -49,7 +49,16 @@ def test_a_version_with_other_bytes_is_a_conflict(house: House) -> None:
         ),
         ({"slo": Slo(latency_ms=7.0)}, "other defaults"),
         ({"metric": "top5"}, "another metric, which stays: top1; leave that option out"),
-        ({"image": ImageScale(std=(0.5,))}, "another mean and std of images, which stay; `modelle"),
+        (
+            {"labels": ("b", "c", "a")},
+            r"these labels in another order, a, b, c, which stays: have the model give its scores"
+            r" in that one, scores\[:, \[2, 0, 1\]\] as its last step, and leave --labels out",
+        ),
+        (
+            {"image": ImageScale(mean=(0.25,), std=(0.5,))},
+            r"another mean and std of images, which stay, .* have the model begin with"
+            r" \(x \* 1 \+ 0 - 0\.25\) / 0\.5, or change them for all by `modelless tasks set`",
+        ),
     ],
 )
 def test_a_task_keeps_what_it_is(known: House, changes: dict[str, Any], what: str) -> None:

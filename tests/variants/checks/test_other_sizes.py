@@ -1,0 +1,48 @@
+"""A later model of a task whose pictures have another size: the refusal says what makes it fit."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from tests.planner.builders import task
+from variants.checks.onnx_check import OnnxInfo, check_signature
+from variants.errors import InvalidArtifact
+from variants.types import TensorSpec
+
+WAY = (
+    r"register it for another task, or have it scale what comes as its first step: torch\.nn\."
+    r"functional\.interpolate\(x, \(32, 24\), mode='bilinear'\)$"
+)
+
+
+def refused(ours: tuple[int, ...], theirs: tuple[int, ...], dtype: str = "float32") -> str:
+    spec = TensorSpec(name="x", dtype="float32", shape=theirs)
+    known = replace(task(), inputs=(spec,))
+    info = OnnxInfo(
+        inputs=(replace(spec, shape=ours, dtype=dtype),),
+        outputs=known.outputs, opset=17, parameters=1, size_bytes=1,
+    )  # fmt: skip
+    with pytest.raises(InvalidArtifact) as error:
+        check_signature(info, known, where="net.onnx")
+    return error.value.message
+
+
+def test_a_model_of_smaller_pictures_may_scale_them_itself() -> None:
+    assert re.search(WAY, refused((3, 32, 24), (3, 64, 48)))
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "dtype"),
+    [
+        ((3, 32, 24), (1, 64, 48), "float32"),
+        ((3, 32, 24), (3, 64, 48), "uint8"),
+        ((32, 24, 3), (64, 48, 3), "float32"),
+        ((12,), (13,), "float32"),
+    ],
+    ids=["channels", "types", "channels last", "no pictures"],
+)
+def test_what_no_step_before_it_mends_is_for_another_task(
+    ours: tuple[int, ...], theirs: tuple[int, ...], dtype: str
+) -> None:
+    assert refused(ours, theirs, dtype).endswith("as all its models: register it for another task")
