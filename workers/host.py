@@ -19,9 +19,16 @@ import orjson
 
 from planner.batching.registry import make_queue
 from variants.core_time import CoreMeter
-from variants.errors import Internal, ModellessError
+from variants.errors import Internal, InvalidInput, ModellessError
 from workers.channel.frames import FrameKind
-from workers.channel.messages import decode_load, decode_told, encode, encode_status, named
+from workers.channel.messages import (
+    decode_load,
+    decode_seen,
+    decode_told,
+    encode,
+    encode_status,
+    named,
+)
 from workers.channel.secret import read_secret
 from workers.channel.shared_clock import clock_name
 from workers.channel.shared_memory import CAN_SHARE
@@ -294,10 +301,7 @@ class WorkerHost:
         if kind is FrameKind.HISTORY:
             return encode(self._loading.history.untold(*decode_told(message)))
         if kind is FrameKind.UNLOAD:
-            seen = message.get("seen")
-            gone = await self._loading.unload(
-                *named(message), seen=(int(seen[0]), bool(seen[1])) if seen else None
-            )
+            gone = await self._loading.unload(*named(message), seen=decode_seen(message))
             return encode({"gone": gone})
         if kind is FrameKind.READMIT:
             await self._loading.readmit(*named(message))
@@ -314,10 +318,17 @@ class WorkerHost:
 
 
 def _demanded(message: dict[str, Any]) -> Demanded | None:
-    """Why a load message may evict others; None when it may not."""
+    """Why a load message may evict others; None when it may not.
+
+    Raises:
+        InvalidInput: its patience is no number.
+    """
     if message.get("make_room") is not True:
         return None
-    patience_s = min(max(0.0, float(message.get("patience_s", 0.0))), MOST_PATIENCE_S)
+    patience = message.get("patience_s", 0.0)
+    if not isinstance(patience, int | float):
+        raise InvalidInput(f"the patience of a load must be a number, not {patience!r}")
+    patience_s = min(max(0.0, patience), MOST_PATIENCE_S)
     return Demanded(
         waiting=message.get("waiting") is True,
         patience_s=patience_s,

@@ -224,6 +224,22 @@ def decode_checked(data: bytes) -> Checked:
         raise InvalidInput(f"the answer to a check is wrong: {error!r}") from error
 
 
+def decode_seen(value: dict[str, Any]) -> tuple[int, bool] | None:
+    """What an unload was decided upon, ``load_no`` and ``asked``; None where a message says it not.
+
+    Raises:
+        InvalidInput: it is wrong.
+    """
+    seen = value.get("seen")
+    if seen is None:
+        return None
+    try:
+        number, asked = seen
+        return int(number), bool(asked)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidInput(f"what an unload was decided upon is wrong: {error!r}") from error
+
+
 def named(value: dict[str, Any]) -> tuple[str, str]:
     """Task and variant of a message.
 

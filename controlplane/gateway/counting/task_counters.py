@@ -186,7 +186,9 @@ class TaskCounters:
         self, variant: str, elapsed_ms: float, rows: int, met: bool, now_ms: float
     ) -> VariantCounters:
         """Count what answers of every kind have; the variant's counters, for the rest."""
-        counters = self.of(variant)
+        counters = self.variants.get(variant)
+        if counters is None:
+            counters = self.of(variant)
         if met:
             counters.met += 1
         else:

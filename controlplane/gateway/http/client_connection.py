@@ -22,7 +22,7 @@ from uvicorn.protocols.http.httptools_impl import (
 from uvicorn.protocols.utils import get_local_addr, get_remote_addr, is_ssl
 
 from controlplane.gateway.http.client_limits import Phase
-from controlplane.gateway.http.exchange import Exchange, told_wait_ms, whole_answer
+from controlplane.gateway.http.exchange import BUSY, Exchange, told_wait_ms, whole_answer
 from controlplane.gateway.http.turn_clock import Arrival
 from controlplane.gateway.protection.connections import ConnectionCaps
 from controlplane.gateway.protection.turned_away import TurnedAway, answer_to
@@ -189,14 +189,16 @@ class ClientConnection(HttpToolsProtocol):
     def answer(self, exchange: Exchange, status: int, body: bytes, headers: bytes) -> None:
         """Write the answer of the query in ``exchange``."""
         self.exchange = None
-        self._write(status, body, headers, not exchange.keep_alive, exchange.forwarded)
+        waits = status == BUSY and not exchange.forwarded
+        self._write(status, body, headers, not exchange.keep_alive, waits)
 
     def answer_at_once(self, status: int, body: bytes, headers: bytes) -> None:
         """Write the answer of a query without an exchange, whose client asked for no end."""
-        self._write(status, body, headers, last=False, forwarded=False)
+        self._write(status, body, headers, last=False, waits=True)
 
-    def _write(self, status: int, body: bytes, headers: bytes, last: bool, forwarded: bool) -> None:
-        wait_ms = 0.0 if forwarded else told_wait_ms(status, headers)
+    def _write(self, status: int, body: bytes, headers: bytes, last: bool, waits: bool) -> None:
+        """Write an answer; ``waits``: it may tell its client when to come back."""
+        wait_ms = told_wait_ms(status, headers) if waits else 0.0
         self.told_ms = monotonic_ms() + wait_ms if wait_ms else 0.0
         transport = self.transport
         if transport.is_closing():
@@ -215,7 +217,7 @@ class ClientConnection(HttpToolsProtocol):
         """Go on with what waits on this connection, and read more where that is the last."""
         if self.pipeline:
             self._run(*self.pipeline.pop())
-        if not self.pipeline:
+        if self.rest and not self.pipeline:
             self._go_on()
         flow = self.flow
         if flow.read_paused and not flow.write_paused:

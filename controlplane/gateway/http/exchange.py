@@ -14,7 +14,8 @@ EMBEDDINGS = b"/v1/embeddings"
 _V2 = b"/v2/models/"
 _INFER = b"/infer"
 _WAIT = b"retry-after-ms: "
-_BUSY = 503
+BUSY = 503
+"""The only status with which a client is told when to come back."""
 FORWARDED = frozenset({b"forwarded", b"via", b"x-forwarded-for"})
 _UPGRADE = frozenset({b"upgrade", b"connection", b"http2-settings"})
 """Headers by which a client offers another protocol."""
@@ -141,7 +142,7 @@ def has_several_hosts(headers: Iterable[tuple[bytes, bytes]]) -> bool:
 
 def told_wait_ms(status: int, headers: bytes) -> float:
     """How long an answer with these header lines tells its reader to wait; 0 if it does not."""
-    begin = headers.find(_WAIT) if status == _BUSY else -1
+    begin = headers.find(_WAIT) if status == BUSY else -1
     if begin < 0:
         return 0.0
     begin += len(_WAIT)

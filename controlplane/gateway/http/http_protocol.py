@@ -97,7 +97,8 @@ class Front(BreakingOff):
             at = 0 if known is None else known.body_at(data, self.max_body)
             if known is not None and at:
                 self.unknown = 0
-                if not self._refused_at_once(known, data, at):
+                at_once = known.plain and self.path.under_pressure()
+                if not (at_once and self._refused_at_once(known, data, at)):
                     self.began_ms = self.arrived_ms
                     exchange = self.exchange = Exchange(
                         self, known.target, known.fields, self.began_ms, known.client
@@ -129,12 +130,11 @@ class Front(BreakingOff):
         self.turn.pace()
 
     def _refused_at_once(self, known: KnownHead, data: bytes, at: int) -> bool:
-        """Refuse a query whose body begins at ``at``, if others were refused the same a moment ago.
+        """Refuse a query whose body begins at ``at``, if others were refused the same a moment ago;
+        whether it was.
 
         Most queries of an overload end here, so it does what the ordinary way does and no more.
         """
-        if not known.plain or not self.path.under_pressure():
-            return False
         return self.path.refuse_at_once(
             known.outline(data, at),
             self.answer_at_once,
@@ -315,7 +315,7 @@ class Front(BreakingOff):
                 exchange.given_id,
                 self._back_too_soon_ms(),
                 lain_ms,
-                exchange.takes,
+                exchange.takes if self.path.compresses else b"",
                 exchange.client,
             )
         elif exchange.target == EMBEDDINGS:
@@ -348,7 +348,7 @@ class Front(BreakingOff):
             exchange.given_id,
             self._back_too_soon_ms(),
             lain_ms,
-            exchange.takes,
+            exchange.takes if self.path.compresses else b"",
             exchange.client,
         )
 

@@ -29,7 +29,8 @@ class RetryAdvice:
 
     def answered(self, now_ms: float) -> None:
         """A query was answered."""
-        self._fade(now_ms)
+        if now_ms - self._at_ms >= STEP_MS:
+            self._fade(now_ms)
         self._answered += 1.0
 
     def wait_ms(self, queue_ms: float, now_ms: float) -> int:
@@ -37,7 +38,8 @@ class RetryAdvice:
 
         In whole ms: to write a fraction with all its digits takes as long as a tenth of a refusal.
         """
-        self._fade(now_ms)
+        if now_ms - self._at_ms >= STEP_MS:
+            self._fade(now_ms)
         self._refused += 1.0
         answered = self._answered
         turns = 1.0 + self._refused / (answered if answered > 1.0 else 1.0)
@@ -46,9 +48,7 @@ class RetryAdvice:
         return ceil(wait_ms * (1.0 + SPREAD * self._random.random()))
 
     def _fade(self, now_ms: float) -> None:
-        passed_ms = now_ms - self._at_ms
-        if passed_ms >= STEP_MS:
-            kept = exp(-passed_ms / WINDOW_MS)
-            self._answered *= kept
-            self._refused *= kept
-            self._at_ms = now_ms
+        kept = exp((self._at_ms - now_ms) / WINDOW_MS)
+        self._answered *= kept
+        self._refused *= kept
+        self._at_ms = now_ms

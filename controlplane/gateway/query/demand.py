@@ -32,9 +32,11 @@ class Demand:
         if query.version is not None or query.unread:
             variant = self._answering(query)
         key = (task, latency_ms, accuracy, variant)
-        counted = self._rows
-        if key in counted or len(counted) < MAX_CLASSES:
-            counted[key] = counted.get(key, 0) + rows
+        before = self._rows.get(key)
+        if before is not None:
+            self._rows[key] = before + rows
+        elif len(self._rows) < MAX_CLASSES:
+            self._rows[key] = rows
 
     def _answering(self, query: Query) -> VariantName | None:
         """For which variant a query counts that only some versions may answer.

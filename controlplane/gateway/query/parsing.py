@@ -40,7 +40,7 @@ from controlplane.gateway.texts.asked import (
     check_numbers,
     likely_task,
 )
-from planner.types import ANYBODY, Query
+from planner.types import ANYBODY, DEFAULT_PRIORITY, Query
 from variants.buckets import BucketedTask
 from variants.errors import InvalidInput, ModellessError
 from variants.slots import tuple_of
@@ -131,7 +131,7 @@ def parse_v1(
         InvalidInput: it is not JSON of the documented form, or does not fit the task's signature.
         TaskNotFound: there is no such task.
     """
-    if (lean := lean_v1(body, lean_bytes)) is not None:
+    if len(body) >= lean_bytes and (lean := lean_v1(body, lean_bytes)) is not None:
         try:
             parsed = _read_v1(lean.fields, tasks, received_ms, draw, False)
             if lean.whole():
@@ -276,13 +276,16 @@ def query_v1(
         InvalidInput: one of them is wrong.
     """
     latency_ms, accuracy, cost, prefer = _slo(document.get("slo"), task)
-    best_effort = flag_of(document.get("best_effort", False), "best_effort")
-    variant = pinned_to(document.get("variant"))
-    if (version := document.get("model_version")) is not None:
-        version = version_of(version)
+    best_effort, variant, version, priority = False, None, None, DEFAULT_PRIORITY
+    if not _BESIDE_SLO.isdisjoint(document):
+        best_effort = flag_of(document.get("best_effort", False), "best_effort")
+        variant = pinned_to(document.get("variant"))
+        if (version := document.get("model_version")) is not None:
+            version = version_of(version)
+        priority = priority_in(document)
     fields = (
         task.name, rows, received_ms, latency_ms, accuracy, cost, prefer, best_effort, variant,
-        draw, None, priority_in(document), ANYBODY, (), version,
+        draw, None, priority, ANYBODY, (), version,
     )  # fmt: skip
     return tuple_of(Query, fields)
 

@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import socket
 import ssl
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,7 +20,7 @@ from controlplane.cli.outcome import NotRunning
 from controlplane.client.asking import Client as PythonClient
 from controlplane.client.exchange import connection_options
 from tests.controlplane.certificates import Pair, self_signed
-from tests.controlplane.serving import FAST, Client, Served, post, query, serving
+from tests.controlplane.serving import FAST, LATE, Client, Served, post, query, serving, until
 from tests.ports import free_port
 from variants.errors import InvalidInput, ModellessError
 
@@ -54,6 +56,41 @@ async def test_queries_travel_encrypted(served: Served) -> None:
     for number in range(3):
         answer = await client.ask(query(number), host="models.example", headers=AUTHORIZED)
         assert answer.json["outputs"][0][0] == number
+
+
+@pytest.mark.parametrize("says", ["close_notify", "FIN"])
+async def test_who_sends_nothing_more_over_tls_is_taken_for_gone(says: str, live_url: str) -> None:
+    """Event loops end a connection with TLS at once (decision 26). No client of HTTP does it before
+    its answer; who writes to a socket by hand may."""
+    with TemporaryDirectory(prefix="ml-", dir="/tmp") as name:
+        pair = self_signed(Path(name))
+        async with serving(
+            Path(name), live_url, tls_cert=pair.certificate, tls_key=pair.key
+        ) as running:
+            await running.worker("w1", LATE)
+            context = trusting(pair.certificate)
+            came = await asyncio.to_thread(half_closed, running.port, context, says)
+            assert came == b""
+            await until(lambda: not running.in_flight)
+            counted = running.gateway.path.counters.task(running.task.name)
+            assert counted.errors == {"CLIENT_GONE": 1}
+
+
+def half_closed(port: int, context: ssl.SSLContext, says: str) -> bytes:
+    """What comes to a client that asks and says that it sends nothing more."""
+    with socket.create_connection(("127.0.0.1", port)) as plain:
+        encrypted = context.wrap_socket(
+            plain, server_hostname="models.example", suppress_ragged_eofs=True
+        )
+        with encrypted:
+            encrypted.settimeout(60.0)
+            encrypted.sendall(post(query(1, variant=LATE)))
+            if says == "FIN":
+                socket.socket.shutdown(encrypted, socket.SHUT_WR)
+                return encrypted.recv(1_000)
+            with suppress(ssl.SSLError):
+                encrypted.unwrap()  # and waits for that of the gateway
+            return b""
 
 
 async def presented(port: int) -> bytes:

@@ -72,7 +72,7 @@ def parse_v2(
         end = json_length(json_header, len(body))
         raw = memoryview(body)[end:]
         body = body[:end]
-    if (lean := lean_v2(body, lean_bytes)) is not None:
+    if len(body) >= lean_bytes and (lean := lean_v2(body, lean_bytes)) is not None:
         try:
             parsed = _read_v2(lean.fields, task, pinned, raw, received_ms, draw, False)
             if lean.whole():

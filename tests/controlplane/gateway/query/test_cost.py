@@ -120,8 +120,8 @@ async def test_an_answered_query_costs_so_many_calls(answered: Asked) -> None:
         answered.ask()
     python, builtin = calls(answered.ask)
     assert answered.statuses == {200: WARM + 1}
-    assert python <= 66, f"{python} calls of Python's functions"
-    assert builtin <= 56, f"{builtin} calls of built-in ones"
+    assert python <= 59, f"{python} calls of Python's functions"
+    assert builtin <= 53, f"{builtin} calls of built-in ones"
 
 
 async def test_an_answer_in_the_place_of_an_older_one_costs_no_more(answered: Asked) -> None:
@@ -130,8 +130,8 @@ async def test_an_answer_in_the_place_of_an_older_one_costs_no_more(answered: As
     for _ in range(WARM):
         answered.ask()
     python, builtin = calls(answered.ask)
-    assert python <= 66, f"{python} calls of Python's functions"
-    assert builtin <= 57, f"{builtin} calls of built-in ones"
+    assert python <= 59, f"{python} calls of Python's functions"
+    assert builtin <= 54, f"{builtin} calls of built-in ones"
 
 
 async def test_one_in_bytes_costs_so_many(answered: Asked) -> None:
@@ -139,7 +139,7 @@ async def test_one_in_bytes_costs_so_many(answered: Asked) -> None:
         answered.ask_in_bytes()
     python, builtin = calls(answered.asked_in_bytes)
     assert answered.statuses == {200: WARM + 1}
-    assert python <= 83, f"{python} calls of Python's functions"
+    assert python <= 79, f"{python} calls of Python's functions"
     assert builtin <= 90, f"{builtin} calls of built-in ones"
 
 
