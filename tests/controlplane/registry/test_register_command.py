@@ -26,7 +26,7 @@ from controlplane.building.types import RegistrationResult
 from controlplane.cli.model_options.texts import parse_labels
 from controlplane.cli.registration_results import (
     FEW_ROWS,
-    _asked_like,
+    asked_like,
     body_table,
     few_rows,
     left_behind,
@@ -252,7 +252,7 @@ def test_how_a_task_is_asked_is_said_by_the_rows_that_judged_it(tmp_path: Path) 
     texts.write_text("text,label\ngood,pos\n")
     pairs.write_text("text\ttext_pair\tlabel\na\tb\tpos\n")
     words.write_text('{"words": ["good"], "labels": ["pos"]}\n')
-    assert [_asked_like(one) for one in (texts, words, pairs, Path("rows.npz"), Path("it"))] == [
+    assert [asked_like(one) for one in (texts, words, pairs, Path("rows.npz"), Path("it"))] == [
         "--text 'a text'",
         "--text 'a text'",
         "--text 'a text' --text-pair 'another one'",
