@@ -35,9 +35,10 @@ def read_number(text: str) -> float:
 
 def counted(number: int, word: str) -> str:
     """``1 variant``, ``1,200 queries``."""
-    if number != 1:
-        word = f"{word[:-1]}ies" if word == "query" else f"{word}s"
-    return f"{number:,} {word}"
+    if number == 1:
+        return f"1 {word}"
+    stem, ending = {"query": ("quer", "ies"), "process": (word, "es")}.get(word, (word, "s"))
+    return f"{number:,} {stem}{ending}"
 
 
 def some_of(names: Sequence[str], most: int) -> str:

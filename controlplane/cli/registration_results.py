@@ -197,7 +197,7 @@ def body_table(
         for task in dict.fromkeys(variant["task"] for variant in variants):
             _say(_rest_of(task, there))
     live = any(stage == Stage.LIVE for _, _, stage in versions)
-    if rows is not None and live and (asking := _asked_like(rows)):
+    if rows is not None and live and (asking := asked_like(rows)):
         _say(f"ask it: `modelless query {name} {asking}`")
     apart = is_own_space(metric)
     for version in versions if new else ():
@@ -259,7 +259,7 @@ def few_rows(variants: Sequence[Mapping[str, Any]], metric: str) -> str:
     )
 
 
-def _asked_like(rows: "Path") -> str:
+def asked_like(rows: "Path") -> str:
     """The options of a query like the rows of a file; of texts, which are tables, not one of them:
     it may be long."""
     if rows.suffix == ".npz":

@@ -131,7 +131,7 @@ def _prepare(settings: Settings, example: str | None, supervisor: "Supervisor") 
     begins = _begins(settings, catalog.inventory())
     kinds = {name for name, count in begins.items() if count or not settings.layouts}
     profiled = {(p.task, p.variant) for p in known.profiles if p.device_kind in kinds}
-    wanted, others = _wanted_workers(settings, catalog.inventory())
+    wanted, others = wanted_workers(settings, catalog.inventory())
     catalog.close()
     answering = {
         (v.task, v.model, v.version) for v in known.versions if v.stage in ("live", "canary")
@@ -153,7 +153,7 @@ def _start(prepared: Prepared, supervisor: "Supervisor") -> None:
     )
     supervisor.start(", ".join(words) or "workers of the nodes that join")
     for row in prepared.others:
-        err.print(f"  [yellow]![/] {_not_here(row)}", soft_wrap=True)
+        err.print(f"  [yellow]![/] {not_here(row)}", soft_wrap=True)
     asked = any(row.asked for row in prepared.wanted)
     tasks = {variant.task for variant in prepared.answers}
     supervisor.wait_for_variants(prepared.profiled if asked else 0, tasks)
@@ -199,7 +199,7 @@ def _begins(
     return {kind: first.get(kind, 0) for kind in settings.begins_with}
 
 
-def _wanted_workers(
+def wanted_workers(
     settings: Settings, stored: "Mapping[DeviceKindName, int]"
 ) -> "tuple[list[KindStatus], list[KindStatus]]":
     """Workers of this machine's kinds, and other kinds that are stored as wanted."""
@@ -214,7 +214,8 @@ def _wanted_workers(
     return [rows[kind] for kind in here], others
 
 
-def _not_here(row: "KindStatus") -> str:
+def not_here(row: "KindStatus") -> str:
+    """That workers are wanted of a kind that this start has none of, and what to do about it."""
     from controlplane.views.fleet_status import asked_words
 
     kind = row.device_kind

@@ -106,10 +106,10 @@ class Notebook:
     def readings(self, variant: Variant) -> Readings:
         """What was seen of it; nothing, where nothing was kept."""
         found = self._cache.find(self._timed(variant))
-        return Readings() if found is None else _readings(found.value, variant)
+        return Readings() if found is None else readings_of(found.value, variant)
 
     def note_readings(self, variant: Variant, readings: Readings) -> None:
-        self._cache.keep(self._timed(variant), _values(readings))
+        self._cache.keep(self._timed(variant), values_of(readings))
 
     def _timed(self, variant: Variant) -> str:
         return self._key(variant, what="readings", limits=self._limits)
@@ -125,7 +125,7 @@ class Notebook:
         )
 
 
-def _values(readings: Readings) -> dict[str, Any]:
+def values_of(readings: Readings) -> dict[str, Any]:
     """As plain JSON values."""
     return {
         "samples": {str(size): sample.rounds for size, sample in readings.samples.items()},
@@ -143,7 +143,8 @@ def _measured(profile: Profile) -> dict[str, Any]:
     }
 
 
-def _readings(values: Mapping[str, Any], variant: Variant) -> Readings:
+def readings_of(values: Mapping[str, Any], variant: Variant) -> Readings:
+    """What ``values_of`` made plain values of."""
     samples = {
         int(size): Sample(int(size), tuple(Round(*map(tuple, one)) for one in rounds))
         for size, rounds in values["samples"].items()

@@ -22,13 +22,12 @@ from controlplane.building.work_folder import work_folder
 from controlplane.registry.preparation import STEPS_EXPECTED, preparation_for
 from controlplane.registry.storing import commit, result_of
 from controlplane.views.catalog.tasks import find_task
-from planner.sentences import NAMED
 from variants.artifacts.protocol import ArtifactStore
 from variants.artifacts.storing_notes import StoringNotes
 from variants.builders.registry import BUILDERS, variant_name
 from variants.catalog.protocol import Catalog
+from variants.catalog.validity.absent import no_version_of
 from variants.errors import Conflict, InvalidInput, NotFound, VariantNotLoadable
-from variants.figures import some_of
 from variants.types import CatalogSnapshot, DeviceKind, Digest, ModelVersion, Stage, Variant
 
 
@@ -138,6 +137,5 @@ def _version(snapshot: CatalogSnapshot, task: str, model: str, number: int | Non
     for version in of_model:
         if version.version == number:
             return version
-    numbers = sorted((version.version for version in of_model), reverse=True)
-    known = some_of([str(one) for one in numbers], NAMED)
-    raise NotFound(f"model {model[:128]!r} has no version {number}; there are: {known}")
+    known = (version.version for version in of_model)
+    raise no_version_of(f"model {model[:128]!r}", number, known)

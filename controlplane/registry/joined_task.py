@@ -5,7 +5,7 @@ from math import prod
 
 from controlplane.building.types import RegistrationRequest
 from variants.buckets import points
-from variants.catalog.validity.tasks import check_given, check_labels
+from variants.catalog.validity.tasks import MOST_LABELS, check_given, check_labels
 from variants.checks.onnx_check import OnnxInfo, check_signature
 from variants.checks.onnx_signature import describe
 from variants.errors import Conflict, InvalidArtifact, InvalidInput
@@ -15,8 +15,6 @@ from variants.metrics.metric import TOP1, Metric, check_output, parse_metric
 from variants.texts.inputs import check_text
 from variants.types import ImageScale, Slo, Task, TaskName, TensorSpec
 
-MOST_LABELS = 10
-"""So many are told."""
 OTHER_METRICS = "--metric within:T, r2, cosine or nearest judges other models"
 ONE_PROBABILITY = "of one probability a row, within:0.499 with 0 and 1 as targets"
 POSITIONS = (

@@ -57,6 +57,7 @@ from controlplane.startup.state_directory import (
 from controlplane.startup.valkey import EmbeddedValkey, announce_end, reach
 from variants.disk import ensure_room
 from variants.errors import ClusterUnavailable, Conflict, InvalidInput, StateUnavailable
+from variants.figures import counted
 
 STOP_S = 40.0
 WATCH_S = 1.0
@@ -117,7 +118,7 @@ class Supervisor:
         self._claim.take_directory()
         left = clear_leftovers(settings)
         if left:
-            self._say(f"ended {left} processes that an earlier, killed run had left")
+            self._say(f"ended {counted(left, 'process')} that an earlier, killed run had left")
         clear_files(settings)
         try:
             ensure_room(settings.run_dir, ROOM_BYTES)

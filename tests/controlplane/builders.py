@@ -223,9 +223,13 @@ class DictLive:
         return self.seen_machines
 
     async def feedback(self) -> Mapping[str, Mapping[str, tuple[int, int]]]:
+        if self.gone:
+            raise StateUnavailable("the live state does not answer")
         return self.judged_rows
 
     async def feedback_by_class(self) -> Mapping[str, Mapping[str, ByClass]]:
+        if self.gone:
+            raise StateUnavailable("the live state does not answer")
         return self.judged_classes
 
     async def canaries(self) -> Mapping[str, Any]:

@@ -1,7 +1,7 @@
 """Routes that show what is registered: tasks, models, variants, and how long these take."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -23,7 +23,7 @@ from controlplane.views.live_latencies import Live, live_latencies, tell_device,
 from controlplane.views.schemas import Schema
 from controlplane.views.worker_schemas import WorkerSchema
 from planner.feedback.accuracies import read
-from planner.feedback.by_class import mean_of
+from planner.feedback.by_class import ByClass, mean_of
 from planner.sentences import there_are
 from variants.artifacts.protocol import ArtifactStore
 from variants.errors import ModellessError, NotFound, StateUnavailable
@@ -196,6 +196,16 @@ async def _live(context: ApiContext) -> Live:
     return live_latencies(WorkerSchema.model_validate(status) for status in statuses)
 
 
+async def _feedback(
+    context: ApiContext,
+) -> tuple[Mapping[str, Mapping[str, tuple[int, int]]], Mapping[str, Mapping[str, ByClass]]]:
+    """What clients say of answers, all together and by class; none while the live state is away."""
+    try:
+        return await context.live.feedback(), await context.live.feedback_by_class()
+    except StateUnavailable:
+        return {}, {}
+
+
 async def _kinds_there(context: ApiContext) -> set[str] | None:
     """Device kinds of which a worker is there or asked for; None while nobody can say it."""
     try:
@@ -208,8 +218,8 @@ async def _kinds_there(context: ApiContext) -> set[str] | None:
 async def _tell_live(
     context: ApiContext, snapshot: CatalogSnapshot, rows: Iterable[VariantSchema]
 ) -> None:
-    live, said = await _live(context), await context.live.feedback()
-    by_class = await context.live.feedback_by_class()
+    live = await _live(context)
+    said, by_class = await _feedback(context)
     metrics = {str(task.name): parse_metric(task.metric) for task in snapshot.tasks}
     told = await context.told()
     counted, contradicted = (read(told.get(name, ())) for name in ("accuracies", "contradicted"))

@@ -15,10 +15,9 @@ from controlplane.views.catalog.model_schemas import (
 )
 from controlplane.views.catalog.models import is_last_live, model_rows
 from controlplane.views.catalog.tasks import named_tasks
-from planner.sentences import NAMED
+from variants.catalog.validity.absent import no_version_of
 from variants.catalog.validity.spaces import WHY, is_own_space, standing_back
-from variants.errors import Conflict, NotFound
-from variants.figures import some_of
+from variants.errors import Conflict
 from variants.types import CatalogSnapshot, ModelName, ModelVersion, Stage, TaskName
 
 MOST_LOOKS = 10
@@ -119,11 +118,8 @@ def _versions(snapshot: CatalogSnapshot, task: str, model: str, number: int) -> 
     rows = model_rows(snapshot, task, model)
     found = [one for row in rows for one in row.versions if one.version == number]
     if not found:
-        known = sorted({one.version for row in rows for one in row.versions})
-        raise NotFound(
-            f"model {model[:128]!r} of task {task[:128]!r} has no version {number};"
-            f" there are: {some_of([str(one) for one in known], NAMED)}"
-        )
+        known = (one.version for row in rows for one in row.versions)
+        raise no_version_of(f"model {model[:128]!r} of task {task[:128]!r}", number, known)
     return found
 
 

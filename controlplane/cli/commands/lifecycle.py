@@ -15,6 +15,7 @@ from controlplane.cli.starting import start_and_serve
 from controlplane.cli.state_settings import StateDir, read_settings
 from controlplane.settings import Settings
 from variants.errors import Conflict, InvalidInput
+from variants.figures import counted
 
 Port = Annotated[
     int | None,
@@ -79,7 +80,7 @@ def down(*, state_dir: StateDir = None) -> None:
     if state is None:
         left = state_directory.clear_leftovers(settings)
         if left:
-            err.print(f"modelless had been killed; ended {left} processes that it left")
+            err.print(f"modelless had been killed; ended {counted(left, 'process')} that it left")
             return
         raise NotRunning(f"modelless is not running on {settings.state_dir}")
     pid = int(str(state["pid"]))

@@ -131,7 +131,7 @@ class Replayed:
         rows = [[name, *(write(one, usd) for _, one, usd in columns)] for name, write in _ROWS]
         if self.simulated is not None:
             difference = self._difference(gateway, self.simulated)
-            for row, cell in zip(rows, _differences(difference), strict=True):
+            for row, cell in zip(rows, differences_of(difference), strict=True):
                 row.append(cell)
         titles = [*(f">{title}" for title, _, _ in columns)]
         table(
@@ -171,7 +171,8 @@ _ROWS: Sequence[tuple[str, Callable[["Counts | Report", float | None], str]]] = 
 )
 
 
-def _differences(found: Mapping[str, Any]) -> list[str]:
+def differences_of(found: Mapping[str, Any]) -> list[str]:
+    """The cells of a row that says how two replays differ."""
     points = [
         f"{100 * found[name]:+z.2f} points" for name in ("violation_ratio", "effective_accuracy")
     ]

@@ -9,6 +9,7 @@ from pathlib import Path
 from controlplane.given_settings import PREFIX
 from controlplane.settings import FILE, Settings
 from controlplane.startup.checks.finding import Finding, fine, problem, warning
+from variants.figures import counted
 
 
 def state_directory(settings: Settings) -> Iterator[Finding]:
@@ -124,7 +125,7 @@ def leftovers(settings: Settings) -> Iterator[Finding]:
     if alive:
         yield problem(
             "leftovers",
-            f"a killed run has left {len(alive)} processes: {', '.join(alive[:8])}",
+            f"a killed run has left {counted(len(alive), 'process')}: {', '.join(alive[:8])}",
             "`modelless down` ends them",
         )
     else:

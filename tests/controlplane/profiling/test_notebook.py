@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 
-from controlplane.profiling.notebook import Readings, _readings, _values
+from controlplane.profiling.notebook import Readings, readings_of, values_of
 from profiler.sandbox.measure import Weight
 from tests.variants.catalog_builders import profile, variant
 
@@ -14,12 +14,12 @@ SEEN = Readings(
 
 
 def test_what_was_seen_comes_back_as_it_was() -> None:
-    assert _readings(json.loads(json.dumps(_values(SEEN))), variant()) == SEEN
+    assert readings_of(json.loads(json.dumps(values_of(SEEN))), variant()) == SEEN
 
 
 def test_what_was_kept_without_the_share_of_batches_is_weighed_again() -> None:
-    kept = _values(SEEN)
+    kept = values_of(SEEN)
     del kept["weights"]
     kept["weighed"] = {"1,2": 9.5}
-    found = _readings(kept, variant())
+    found = readings_of(kept, variant())
     assert (found.weighed, found.profile) == ({}, None)

@@ -22,6 +22,12 @@ def no_version(task: str, label: str) -> NotFound:
     return NotFound(f"task {task!r} has no version {label}")
 
 
+def no_version_of(model: str, number: int, known: Iterable[int]) -> NotFound:
+    """``model`` names a model in words, ``known`` are the numbers of its versions."""
+    newest = sorted(set(known), reverse=True)
+    return NotFound(f"{model} has no version {number}{_others(newest)}")
+
+
 def no_variant(task: str, variant: str) -> NotFound:
     return NotFound(f"task {task!r} has no variant {variant!r}")
 
@@ -41,9 +47,12 @@ def no_rule(id: int, known: Iterable[int]) -> NotFound:
 
 
 def _no_number(what: str, id: int, known: Iterable[int]) -> NotFound:
+    return NotFound(f"there is no {what} {id}{_others(known)}")
+
+
+def _others(known: Iterable[int]) -> str:
     numbers = [str(one) for one in known]
-    others = f"; there are: {some_of(numbers, NAMED)}" if numbers else ", nor any other"
-    return NotFound(f"there is no {what} {id}{others}")
+    return f"; there are: {some_of(numbers, NAMED)}" if numbers else ", nor any other"
 
 
 def no_tokenizer(digest: str) -> NotFound:

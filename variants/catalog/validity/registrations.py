@@ -16,9 +16,10 @@ from variants.catalog.validity.plain_values import (
     check_unique,
 )
 from variants.catalog.validity.profiles import check_device_kind, check_profile
-from variants.catalog.validity.tasks import check_task
+from variants.catalog.validity.tasks import MOST_LABELS, check_task
 from variants.catalog.validity.texts import check_version_text
 from variants.errors import Conflict, InvalidInput, NotFound
+from variants.figures import some_of
 from variants.types import (
     DeviceKindName,
     ModelVersion,
@@ -113,7 +114,8 @@ def check_conflicts(
         if (task.inputs, task.outputs) != (new.inputs, new.outputs):
             raise Conflict(f"task {new.name!r} exists with another signature")
         if task.labels != new.labels:
-            raise Conflict(f"task {new.name!r} exists with other labels")
+            has = some_of(task.labels, MOST_LABELS) if task.labels else "none"
+            raise Conflict(f"task {new.name!r} exists with other labels: {has}")
         if task.metric != new.metric:  # by which its accuracy was measured
             raise Conflict(f"task {new.name!r} exists with another metric: {task.metric}")
         if task.bucket != new.bucket:

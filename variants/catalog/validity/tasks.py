@@ -27,6 +27,9 @@ DTYPES = ("float32", "float64", "int64", "int32", "uint8", "bool")
 UNPRINTED = ("Cc", "Zl", "Zp")
 """Categories of control characters and of what separates lines, which no label has."""
 
+MOST_LABELS = 10
+"""Labels that an error lists at most."""
+
 MAX_AXES = 7
 """Axes of a tensor besides the batch's: the tensor channel carries eight."""
 

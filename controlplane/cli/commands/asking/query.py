@@ -88,7 +88,7 @@ def query(
             rows = given or _rows(client, task, input, row)
             asked = asked_about(rows, truncate=texts.truncate)
             reply, reason, place = client.ask(needs.document(task, asked))
-    emit(reply, output, lambda: _show(reply, reason, place, given))
+    emit(reply, output, lambda: show_reply(reply, reason, place, given))
 
 
 def _check_asked(
@@ -139,7 +139,10 @@ def _scale(
     }
 
 
-def _show(reply: Mapping[str, Any], reason: str, place: str, texts: Sequence[Any] = ()) -> None:
+def show_reply(
+    reply: Mapping[str, Any], reason: str, place: str, texts: Sequence[Any] = ()
+) -> None:
+    """Print an answer, with what it cost and where it was made."""
     details(
         [
             *answer_lines(reply, texts),

@@ -104,7 +104,7 @@ def replay(
         asked = {str(played.tasks[index]) for index in set(played.task)}
         rows = rows_of(input or (), asked, tasks)
         if input is None:
-            words = _of_nothing(tasks[name] for name in asked)
+            words = words_of_nothing(tasks[name] for name in asked)
             print(f"no --input: asking with {words}", file=sys.stderr)
         known = known_of(client, asked, tasks, rows) if compare else None
         fleet = fleet_of(client) if known is None else known.fleet
@@ -203,7 +203,7 @@ def _rows(file: str | None, task: Mapping[str, Any]) -> QueryRows:
     return QueryRows({TEXT: found})
 
 
-def _of_nothing(tasks: Iterable[Mapping[str, Any]]) -> str:
+def words_of_nothing(tasks: Iterable[Mapping[str, Any]]) -> str:
     """What tasks are asked with for want of a file."""
     are = {task.get("text") is not None for task in tasks}
     words = {False: "rows of zeros", True: f"the text {PAIR[0]!r}"}

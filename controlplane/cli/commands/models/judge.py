@@ -14,6 +14,7 @@ from controlplane.cli.outcome import REFUSED, Output, OutputOption, emit
 from controlplane.cli.progress import ProgressOption, ProgressStyle, interruptible, say_waits, shown
 from controlplane.cli.render import percent, printable, table
 from planner.sentences import there_are
+from variants.catalog.validity.absent import no_version_of
 from variants.errors import NotFound
 from variants.figures import counted
 from variants.types import Event, Stage
@@ -175,12 +176,10 @@ def _asked(
         what = f"task {task!r}" if model is None else f"model {model!r} of task {task!r}"
         if number is None:
             raise NotFound(f"{what} has no version that is not retired")
-        numbers = {
-            str(one.version)
-            for one in known.versions
-            if one.task == task and model in (None, one.model)
-        }
-        raise NotFound(f"{what} has no version {number}{there_are(numbers, str(number))}")
+        numbers = (
+            one.version for one in known.versions if one.task == task and model in (None, one.model)
+        )
+        raise no_version_of(what, number, numbers)
     return found
 
 

@@ -15,9 +15,8 @@ from controlplane.cli.confirmation import YesOption, confirm, removed_words
 from controlplane.cli.gateway_client import Client, UrlOption, at, connect
 from controlplane.cli.outcome import Output, OutputOption, emit
 from controlplane.cli.render import clock_cell, percent, printable, table
-from planner.sentences import NAMED
-from variants.errors import NotFound, SeveralMeant
-from variants.figures import some_of
+from variants.catalog.validity.absent import no_version_of
+from variants.errors import SeveralMeant
 from variants.types import Stage
 
 Row = Mapping[str, Any]
@@ -101,9 +100,8 @@ def _move(
         stages = [one["stage"] for one in versions if one["version"] == number]
         before = next((one for one in stages if one != stage), stage if stages else None)
         if before is None:
-            numbers = sorted({one["version"] for one in versions}, reverse=True)
-            known = some_of([str(one) for one in numbers], NAMED)
-            raise NotFound(f"model {model!r} has no version {number}; there are: {known}")
+            known = (int(one["version"]) for one in versions)
+            raise no_version_of(f"model {model!r}", number, known)
         variants: list[Row] = client.get(at("v1", "tasks", task, "variants"))["variants"]
         name = f"{model}-v{number}"
         none_left = stage is not Stage.LIVE and all(

@@ -192,8 +192,10 @@ async def test_profiles_are_shown_while_the_live_state_is_away(
     api: httpx.AsyncClient, live: DictLive
 ) -> None:
     live.gone = True
-    (device,) = (await get(api, "/v1/variants/digits/mlp-v1-onnx-int8"))["devices"]
-    assert (device["p50_ms"], device["live_ms"]) == (2.5, None)
+    row = await get(api, "/v1/variants/digits/mlp-v1-onnx-int8")
+    (device,) = row["devices"]
+    assert (device["p50_ms"], device["live_ms"], row["live_accuracy"]) == (2.5, None, None)
+    assert row in (await get(api, "/v1/tasks/digits/variants"))["variants"]
 
 
 async def test_profiles_can_be_narrowed(api: httpx.AsyncClient) -> None:

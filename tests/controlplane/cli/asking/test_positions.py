@@ -20,7 +20,7 @@ from controlplane.cli.batching.rows_query import (
     row_lengths,
     whole_outputs,
 )
-from controlplane.cli.commands.asking.query import _show
+from controlplane.cli.commands.asking.query import show_reply
 
 TASK: dict[str, Any] = {
     "lengths": {
@@ -136,7 +136,7 @@ def test_labels_of_positions_are_shown_row_by_row(
         "variant": "v", "model_version": "m-v1", "worker": "w", "batch_size": 1, "queue_ms": 0.0,
         "run_ms": 1.0, "accuracy": 0.9, "cost_usd_per_1k": 0.1, "slo_met": True,
     }  # fmt: skip
-    _show(reply, "", "")
+    show_reply(reply, "", "")
     shown = capsys.readouterr().out
     assert "in (0.9), out (0.8)" in shown
     assert "in (0.5), ..." in shown

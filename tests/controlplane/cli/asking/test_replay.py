@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from controlplane.cli.asking.rows import QueryRows
-from controlplane.cli.commands.asking.replay import _of_nothing, rows_of
+from controlplane.cli.commands.asking.replay import rows_of, words_of_nothing
 from controlplane.cli.gateway_client import Client
 from controlplane.cli.replaying.comparison import lead_of
 from controlplane.cli.replaying.held_texts import MOST_LOOKED_AT, held_by_some
-from controlplane.cli.replaying.replay_results import _differences
+from controlplane.cli.replaying.replay_results import differences_of
 from tests.controlplane.builders import variant
 from tests.controlplane.cli.asking.answering import Answering, Asked
 from tests.controlplane.cli.gateway import ANSWER
@@ -243,7 +243,7 @@ def test_tasks_of_texts_are_asked_with_texts(tmp_path: Path) -> None:
         ["a text"],
         [["a text", "another one"]],
     ]
-    assert _of_nothing(tasks.values()) == "rows of zeros and the text 'a text'"
+    assert words_of_nothing(tasks.values()) == "rows of zeros and the text 'a text'"
     table, lines = tmp_path / "texts.csv", tmp_path / "texts.jsonl"
     table.write_text('text,label\n"good, and ""bad""",pos\nfilm,neg\n')
     lines.write_text('{"text": "a", "text_pair": "b"}\n')
@@ -375,7 +375,7 @@ def test_the_simulator_has_to_know_how_long_rows_are(
 def test_no_difference_has_no_sign_of_a_loss() -> None:
     counts = {"in_time": 0, "late": 0, "rejected": 0}
     tiny = {"violation_ratio": -1e-6, "effective_accuracy": 1e-6, "cost_usd": -1e-9}
-    assert _differences(counts | tiny) == [
+    assert differences_of(counts | tiny) == [
         "", "+0", "+0", "+0", "+0.00 points", "+0.00 points", "+0.000000",
     ]  # fmt: skip
 

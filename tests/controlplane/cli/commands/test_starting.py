@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from controlplane.cli.starting import _not_here, _wanted_workers
+from controlplane.cli.starting import not_here, wanted_workers
 from controlplane.settings import load_settings
 from controlplane.startup.presence import write_state
 from controlplane.startup.state_directory import prepare
@@ -20,12 +20,12 @@ def test_up_says_how_many_workers_are_wanted_and_by_what(tmp_path: Path) -> None
     settings = load_settings(state_dir=tmp_path, cores=4, workers=2)
     stored = {DeviceKindName("cpu-2"): 1, DeviceKindName("cpu-4"): 3, DeviceKindName("x"): 0}
 
-    [own], others = _wanted_workers(settings, stored)
+    [own], others = wanted_workers(settings, stored)
 
     assert asked_words(own) == (
         "1 worker cpu-2 (stored by `modelless workers scale`; MODELLESS_WORKERS says 2)"
     )
-    assert [_not_here(row) for row in others] == [
+    assert [not_here(row) for row in others] == [
         "3 workers cpu-4 (stored by `modelless workers scale`) wanted too, and not deployed by "
         "this command; `modelless workers scale cpu-4 0` ends that"
     ]
@@ -38,7 +38,7 @@ def test_of_layouts_the_first_comes_that_the_stored_numbers_leave(tmp_path: Path
         ({}, 0, 1), ({two: 0}, 2, 0), ({one: 1}, 0, 1), ({two: 0, one: 1}, 1, 0),
     )  # fmt: skip
     for stored, narrow, wide in cases:
-        rows, others = _wanted_workers(settings, stored)
+        rows, others = wanted_workers(settings, stored)
         assert {row.device_kind: row.asked for row in rows} == {"cpu-1": narrow, "cpu-2": wide}
         assert others == []
 

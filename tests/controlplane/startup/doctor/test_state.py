@@ -165,7 +165,7 @@ def test_a_process_that_a_killed_run_left_is_named(settings: Settings) -> None:
     assert before == [
         problem(
             "leftovers",
-            f"a killed run has left 1 processes: {left.pid}",
+            f"a killed run has left 1 process: {left.pid}",
             "`modelless down` ends them",
         )
     ]

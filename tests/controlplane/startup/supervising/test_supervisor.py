@@ -295,7 +295,7 @@ def test_what_a_killed_run_left_is_ended(
     said: list[str] = []
     keeper = supervisor(settings, said)
     keeper.claim()
-    assert said == ["ended 1 processes that an earlier, killed run had left"]
+    assert said == ["ended 1 process that an earlier, killed run had left"]
     sleeper.wait(60)
     keeper.stop()
 
