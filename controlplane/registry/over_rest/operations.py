@@ -28,7 +28,7 @@ from controlplane.registry.child_process import (
     settings_environment,
     start_group,
 )
-from controlplane.registry.over_rest.outcomes import failed, outcome_of
+from controlplane.registry.over_rest.outcomes import REGISTERED, failed, outcome_of
 from controlplane.registry.over_rest.uploads import (
     FIELDS,
     ROWS,
@@ -133,6 +133,8 @@ class Registrations:
         self._tasks: set[asyncio.Task[None]] = set()
         self._children: dict[str, asyncio.Task[dict[str, Any]]] = {}
         """By their operations."""
+        self._progress: dict[str, dict[str, Any]] = {}
+        """What they have told last."""
         self._ended: set[str] = set()
         """Operations that somebody wanted to end."""
         self._closed = False
@@ -238,8 +240,10 @@ class Registrations:
         return operation
 
     def _end(self, id: str) -> None:
+        """End a child, unless it has registered already and is about to say so."""
         child = self._children.get(id)
-        if child is not None and id not in self._ended:
+        over = self._progress.get(id, {}).get("message") == REGISTERED
+        if child is not None and id not in self._ended and not over:
             self._ended.add(id)
             child.cancel()
 
@@ -288,6 +292,7 @@ class Registrations:
             outcome = {"state": "failed", "error": error_body(error, operation["id"])}
         finally:
             del self._children[operation["id"]]
+            self._progress.pop(operation["id"], None)
             self._ended.discard(operation["id"])
             beat.cancel()
             await upload.remove()
@@ -378,7 +383,7 @@ class Registrations:
             )
             if step != operation["progress"]:
                 silence.reschedule(asyncio.get_running_loop().time() + self._silent_s)
-            operation["progress"] = step
+            operation["progress"] = self._progress[operation["id"]] = step
             if due:
                 with contextlib.suppress(StateUnavailable):  # a later step may be told
                     await self._store(operation)

@@ -1,4 +1,4 @@
-"""A later model of a task that takes pictures of another size: the refusal says what makes it fit."""
+"""A later model of a task that takes pictures of another size: what makes it fit is said."""
 
 import re
 from dataclasses import replace
