@@ -2,7 +2,8 @@
 way from there to one that can.
 
 Told by how they begin, by what stands in them, and last by their names; nothing of them is run. The
-way out is a command, or a line of Python for where the model was made.
+way out is a command, or a line of Python for where the model was made. It writes no ``model.onnx``:
+an upload is called so here, and its client reads its own name instead.
 """
 
 import zipfile
@@ -13,10 +14,10 @@ from pathlib import PurePath
 MOST_MEMBERS = 10_000
 """Of a zip archive, which is not looked at where it has more."""
 
-_TORCH = "modelless.export(module, example_rows, 'model.pt2')"
+_TORCH = "modelless.export(module, example_rows, 'net.pt2')"
 _LOAD = (
     "load it in Python where it was made, and write it with modelless.export(model, example_rows,"
-    f" 'model.onnx') if scikit-learn made it, or {_TORCH} if it is a module of PyTorch"
+    f" 'net.onnx') if scikit-learn made it, or {_TORCH} if it is a module of PyTorch"
 )
 _PICKLE = f"is a pickle, such as joblib and torch.save write, which is never read; {_LOAD}"
 _PACKED = (
@@ -30,28 +31,28 @@ _TREES = (
 )
 _XGBOOST = _TREES.format(library="XGBoost", name="xgboost")
 _LIGHTGBM = _TREES.format(library="LightGBM", name="lightgbm")
-_CATBOOST = "is in CatBoost's own format; model.save_model('model.onnx', format='onnx') writes ONNX"
+_CATBOOST = "is in CatBoost's own format; model.save_model('net.onnx', format='onnx') writes ONNX"
 _KERAS = (
-    "is a model of Keras; keras.saving.load_model(FILE).export('model.onnx', format='onnx') writes"
+    "is a model of Keras; keras.saving.load_model(FILE).export('net.onnx', format='onnx') writes"
     " ONNX (Keras 3; with TensorFlow under it pip install tf2onnx, with PyTorch the batch comes out"
     " as 1, which --free-batch frees)"
 )
 _HDF5 = f"is HDF5, as older Keras writes it: if it has more than weights, it {_KERAS}"
 _SAVED_MODEL = (
     "is a SavedModel of TensorFlow; `python -m tf2onnx.convert --saved-model {folder} --output"
-    " model.onnx` makes ONNX of it (pip install tf2onnx)"
+    " net.onnx` makes ONNX of it (pip install tf2onnx)"
 )
 _TFLITE = (
-    "is a model of TensorFlow Lite; `python -m tf2onnx.convert --tflite FILE --output model.onnx`"
+    "is a model of TensorFlow Lite; `python -m tf2onnx.convert --tflite FILE --output net.onnx`"
     " makes ONNX of it (pip install tf2onnx)"
 )
 _GRAPH = (
     "is no ONNX model; of a graph of TensorFlow `python -m tf2onnx.convert --graphdef FILE --inputs"
-    " NAME:0 --outputs NAME:0 --output model.onnx` makes one (pip install tf2onnx), or"
+    " NAME:0 --outputs NAME:0 --output net.onnx` makes one (pip install tf2onnx), or"
     " --saved-model FOLDER where it is saved_model.pb"
 )
 _OPTIMUM = (
-    "`optimum-cli export onnx --model {folder} onnx/` writes onnx/model.onnx"
+    "`optimum-cli export onnx --model {folder} onnx/` writes ONNX there"
     " (pip install 'optimum-onnx[onnxruntime]')"
 )
 _SAFETENSORS = (
@@ -62,7 +63,7 @@ _SAFETENSORS = (
 _TORCH_SCRIPT = (
     "is TorchScript, which holds code and pickles and is never read; write the module with"
     f" {_TORCH}, or where this file is all that is left, torch.onnx.export(torch.jit.load(FILE),"
-    " (example_rows,), 'model.onnx', dynamo=False, input_names=['x'], dynamic_axes={'x': {0: 'n'}})"
+    " (example_rows,), 'net.onnx', dynamo=False, input_names=['x'], dynamic_axes={'x': {0: 'n'}})"
 )
 _TORCH_SAVE = (
     "is what torch.save writes, which holds a pickle and is never read; load it into the module"
@@ -80,7 +81,7 @@ _ENGINE = (
 )
 _PADDLE = (
     "is a model of PaddlePaddle; `paddle2onnx --model_dir FOLDER --model_filename FILE"
-    " --params_filename PARAMS --save_file model.onnx` makes ONNX of it (pip install paddle2onnx)"
+    " --params_filename PARAMS --save_file net.onnx` makes ONNX of it (pip install paddle2onnx)"
 )
 _WEIGHTS = ("model.safetensors", "model-00001", "pytorch_model")
 _NOT_READ = "is {}, which is not read; write the model as ONNX where it was trained"
@@ -157,10 +158,10 @@ def foreign_folder(folder: str, names: Collection[str]) -> str | None:
     if "saved_model.pb" in names:
         return _SAVED_MODEL.format(folder=folder)
     if "config.json" in names and any(name.startswith(_WEIGHTS) for name in names):
-        texts = f" --tokenizer {folder}/tokenizer.json --lengths 16,64,256"
+        texts = f" with --tokenizer {folder}/tokenizer.json --lengths 16,64,256"
         return (
             f"is a model of Hugging Face without an ONNX file; {_OPTIMUM.format(folder=folder)};"
-            f" register that{texts if 'tokenizer.json' in names else ''}"
+            f" register onnx/model.onnx{texts if 'tokenizer.json' in names else ''}"
         )
     return None
 

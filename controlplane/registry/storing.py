@@ -12,6 +12,7 @@ from controlplane.building.doubt import (
 from controlplane.building.meter import Meter
 from controlplane.building.types import Prepared, RegistrationResult, Reused
 from controlplane.building.worse_classes import worse_classes
+from controlplane.registry.over_rest.outcomes import REGISTERED
 from variants.artifacts.protocol import ArtifactStore
 from variants.artifacts.storing_notes import Note, StoringNotes
 from variants.catalog.protocol import Catalog
@@ -61,6 +62,8 @@ def commit(
                 write(*(one.registration for one in group))
                 for one in group:
                     _store_again(one, store)
+            # At once: whoever interrupts this from now on interrupts nothing.
+            meter.finish("store", REGISTERED)
         except BaseException:
             # Where the catalog is away they stay, and so does the note.
             with suppress(StateUnavailable):
@@ -70,7 +73,6 @@ def commit(
             raise
         if note is not None:
             note.forget()
-    meter.finish("store", "registered")
 
 
 def _named(one: Prepared) -> set[Digest]:

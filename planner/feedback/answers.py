@@ -132,7 +132,7 @@ class Answers:
         compared = complete and bool(lately.sum())
         known = np.array(held_out if complete and len(held_out) == self.cells else (), np.int64)
         from_held_out = moved(known, self._first, self._dispersion) if known.sum() else None
-        sure = known.sum() and evidence(known, self._first) / self._dispersion >= -log(ERROR)
+        sure = evidence(known, self._first, self._dispersion) >= -log(ERROR) if known.any() else 0
         differs = from_held_out is not None and bool(sure) and from_held_out >= MARGIN
         return Standing(
             rows=int(lately.sum()),
@@ -191,7 +191,7 @@ class Answers:
             if not span or moved(self._first, later, self._dispersion) < MARGIN:
                 continue
             needed = log(span * (span + 1) / ERROR)
-            if evidence(self._first, later) / self._dispersion >= needed:
+            if evidence(self._first, later, self._dispersion) >= needed:
                 return later
         return None
 

@@ -15,7 +15,7 @@ the price of the logarithm of how many there are.
 
 Answers that come in clumps, such as the frames of one film, say less than as many by themselves. By
 how much is the dispersion: Pearson's statistic over blocks of the first ones, for each degree of
-freedom. What was seen counts as one part in so many.
+freedom. So many answers count as one.
 """
 
 from collections.abc import Sequence
@@ -32,14 +32,14 @@ SURE = 2.0
 """A share has moved by what lies further apart than so many standard deviations."""
 
 
-def evidence(first: Counts, later: Counts) -> float:
+def evidence(first: Counts, later: Counts, dispersion: float = 1.0) -> float:
     """The logarithm of the evidence that the shares are not the same."""
-    m, n = int(first.sum()), int(later.sum())
-    if not m or not n:
+    if not first.any() or not later.any():
         return 0.0
     there = (first + later) > 0
-    apart = _mixed(first[there], m) + _mixed(later[there], n)
-    each = apart - _largest((first + later)[there], m + n)
+    one, other = first / dispersion, later / dispersion
+    apart = _mixed(one[there], one.sum()) + _mixed(other[there], other.sum())
+    each = apart - _largest((one + other)[there], one.sum() + other.sum())
     highest = float(each.max())
     return highest + log(float(np.exp(each - highest).sum()) / len(first))
 
@@ -89,13 +89,13 @@ def _beyond_chance(first: Counts, later: Counts, dispersion: float) -> _Floats:
     return np.where(np.abs(differences) > SURE * spread, differences, 0.0)
 
 
-def _mixed(counts: Counts, of: int) -> _Floats:
+def _mixed(counts: _Floats, of: float) -> _Floats:
     """The logarithm of ``q`` for each cell."""
     half = [lgamma(0.5 + s) + lgamma(0.5 + of - s) for s in counts.tolist()]
     return np.array(half) - lgamma(of + 1) - log(pi)
 
 
-def _largest(counts: Counts, of: int) -> _Floats:
+def _largest(counts: _Floats, of: float) -> _Floats:
     """The logarithm of the largest likelihood for each cell, of which none is empty."""
     with np.errstate(divide="ignore", invalid="ignore"):
         rest = np.where(counts < of, (of - counts) * np.log1p(-counts / of), 0.0)

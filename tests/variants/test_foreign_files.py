@@ -4,6 +4,7 @@ import io
 import json
 import lzma
 import pickle
+import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -50,10 +51,10 @@ FILES: dict[str, tuple[bytes, str]] = {
     "catboost.cbm": (b"CBM1\0\0", r"CatBoost's own .* format='onnx'\)"),
     "net.keras": (
         zipped({"metadata.json": b"{}", "config.json": b"{}", "model.weights.h5": b""}),
-        r"of Keras; keras\.saving\.load_model\(FILE\)\.export\('model\.onnx', format='onnx'\)",
+        r"of Keras; keras\.saving\.load_model\(FILE\)\.export\('net\.onnx', format='onnx'\)",
     ),
-    "net.h5": (b"\x89HDF\r\n\x1a\n", r"HDF5, .*\.export\('model\.onnx', format='onnx'\)"),
-    "net.tflite": (b"\x1c\0\0\0TFL3\x14\0", r"tf2onnx\.convert --tflite FILE --output model\.onnx"),
+    "net.h5": (b"\x89HDF\r\n\x1a\n", r"HDF5, .*\.export\('net\.onnx', format='onnx'\)"),
+    "net.tflite": (b"\x1c\0\0\0TFL3\x14\0", r"tf2onnx\.convert --tflite FILE --output net\.onnx"),
     "saved_model.pb": (b"\x08\x01\x12\x02\x0a\x00", r"--saved-model FOLDER where it is saved"),
     "frozen.pb": (b"\x0a\x05\x0a\x03\xff\xfe\xfd", r"tf2onnx\.convert --graphdef FILE --inputs"),
     "net.safetensors": (
@@ -83,7 +84,7 @@ def test_what_another_tool_has_written_is_refused_with_the_way_to_a_file_that_wo
 @pytest.mark.parametrize(
     ("save", "says"),
     [
-        ("weights", r"is what torch\.save writes, .*modelless\.export\(module, example_rows, 'mod"),
+        ("weights", r"is what torch\.save writes, .*modelless\.export\(module, example_rows, 'net"),
         ("module", r"is what torch\.save writes, "),
         ("jit", r"is TorchScript, .*torch\.onnx\.export\(torch\.jit\.load\(FILE\), .*dynamo=False"),
     ],
@@ -104,7 +105,7 @@ def test_torchscript_that_is_all_that_is_left_becomes_onnx_as_its_refusal_says(
         parse_model("net.pt", path.read_bytes())
     call = refused.value.message[refused.value.message.index("torch.onnx.export(") :]
     made = tmp_path / "model.onnx"
-    exec(call.replace("'model.onnx'", "str(made)"), {
+    exec(call.replace("'net.onnx'", "str(made)"), {
         "torch": torch, "FILE": str(path), "example_rows": example_rows, "made": made, "str": str,
     })  # fmt: skip
     assert check_model(made).inputs[0].shape == (4,)
@@ -149,12 +150,15 @@ def folder_of(path: Path, *names: str) -> Path:
         (
             ("config.json", "model.safetensors", "tokenizer.json"),
             r"is a model of Hugging Face without an ONNX file; `optimum-cli export onnx --model"
-            r" {folder} onnx/` writes onnx/model\.onnx .*; register that"
-            r" --tokenizer {folder}/tokenizer\.json --lengths 16,64,256$",
+            r" {folder} onnx/` writes ONNX there .*; register onnx/model\.onnx"
+            r" with --tokenizer {folder}/tokenizer\.json --lengths 16,64,256$",
         ),
-        (("config.json", "pytorch_model.bin"), r"is a model of Hugging Face .*; register that$"),
+        (
+            ("config.json", "pytorch_model.bin"),
+            r"is a model of Hugging Face .*; register onnx/model\.onnx$",
+        ),
         (("config.json", "model-00001-of-00002.safetensors"), r"is a model of Hugging Face "),
-        (("saved_model.pb",), r"tf2onnx\.convert --saved-model {folder} --output model\.onnx` "),
+        (("saved_model.pb",), r"tf2onnx\.convert --saved-model {folder} --output net\.onnx` "),
         (("model.onnx", "config.json"), r"give the file itself, {folder}/model\.onnx$"),
         (("notes.txt",), r"has no folder named after a version, such as 1$"),
     ],
@@ -174,3 +178,12 @@ def test_a_version_that_tensorflow_serving_would_take_is_refused_with_the_way(
     folder_of(tmp_path / "net" / "1", "saved_model.pb")
     with pytest.raises(InvalidArtifact, match=r"^net/1 is a SavedModel of TensorFlow; .*/net/1 "):
         find_model_files(tmp_path / "net")
+
+
+def test_what_a_file_becomes_is_not_called_as_an_upload_is() -> None:
+    """Its client read that modelless.export is to write the file that it had sent."""
+    for name, (data, _) in FILES.items():
+        with pytest.raises(InvalidArtifact) as refused:
+            parse_model(name, data)
+        words = set(re.split(r"[^\w.]", refused.value.message))
+        assert not {"model.onnx", "model.pt2"} & words, name

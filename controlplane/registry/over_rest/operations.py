@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from controlplane.http_errors import error_body
 from controlplane.registry.child_process import COMMAND_LINE, settings_environment
-from controlplane.registry.over_rest.outcomes import failed
+from controlplane.registry.over_rest.outcomes import REGISTERED, failed
 from controlplane.registry.over_rest.progress import run_child
 from controlplane.registry.over_rest.uploads import (
     FIELDS,
@@ -120,6 +120,8 @@ class Registrations:
         self._tasks: set[asyncio.Task[None]] = set()
         self._children: dict[str, asyncio.Task[dict[str, Any]]] = {}
         """By their operations."""
+        self._progress: dict[str, dict[str, Any]] = {}
+        """What they have told last."""
         self._ended: set[str] = set()
         """Operations that somebody wanted to end."""
         self._closed = False
@@ -225,8 +227,10 @@ class Registrations:
         return operation
 
     def _end(self, id: str) -> None:
+        """End a child, unless it has registered already and is about to say so."""
         child = self._children.get(id)
-        if child is not None and id not in self._ended:
+        over = self._progress.get(id, {}).get("message") == REGISTERED
+        if child is not None and id not in self._ended and not over:
             self._ended.add(id)
             child.cancel()
 
@@ -275,6 +279,7 @@ class Registrations:
             outcome = {"state": "failed", "error": error_body(error, operation["id"])}
         finally:
             del self._children[operation["id"]]
+            self._progress.pop(operation["id"], None)
             self._ended.discard(operation["id"])
             beat.cancel()
             await upload.remove()
@@ -306,13 +311,18 @@ class Registrations:
         """
         assert upload.directory is not None
         async with self._places, asyncio.timeout(self._silent_s) as silence:
+
+            def heard() -> None:
+                silence.reschedule(asyncio.get_running_loop().time() + self._silent_s)
+                self._progress[operation["id"]] = operation["progress"]
+
             return await run_child(
                 (*self._command, *arguments),
                 os.environ | child_environment(self._settings, upload.directory),
                 operation,
                 upload,
                 self._store,
-                lambda: silence.reschedule(asyncio.get_running_loop().time() + self._silent_s),
+                heard,
             )
 
     def _stuck(self) -> DeadlineExceeded:

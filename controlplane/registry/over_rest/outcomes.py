@@ -5,6 +5,9 @@ from typing import Any
 
 from controlplane.registry.child_process import json_object
 
+REGISTERED = "registered"
+"""What progress says once all is written: nothing ends it then."""
+
 
 def failed(code: str, message: str, operation: Mapping[str, Any]) -> dict[str, Any]:
     """A failure, as the fields of an operation."""

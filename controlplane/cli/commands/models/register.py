@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,15 +26,20 @@ from controlplane.cli.registration_results import (
     result_body,
     result_table,
 )
-from variants.errors import InvalidInput
+from variants.errors import Conflict, InvalidInput, ModellessError
 
 if TYPE_CHECKING:
     from controlplane.building.build_cache import BuildCache
     from controlplane.building.types import Progress, RegistrationResult
+    from controlplane.cli.gateway_client import Access
     from controlplane.settings import Settings
     from variants.catalog.protocol import Catalog
 
     Registering = Callable[[RegistrationRequest, Callable[[Progress], None]], RegistrationResult]
+
+END_S = 15.0
+"""How long an interrupted command waits for the end of what a gateway does for it."""
+LOOK_S = 0.2
 
 
 @with_groups
@@ -96,6 +101,29 @@ def register(
     _register_there(path, task, build.evaluation, options, output, progress)
 
 
+def _end_there(access: "Access", operation: str) -> str:
+    """Have a registration end that is no longer waited for, and say what came of it."""
+    url = access.url
+    if not operation:
+        return f"what {url} has received it may go on with"
+    from controlplane.cli.gateway_client import at, connected
+
+    until_s = time.monotonic() + END_S
+    at_operation = at("v1", "operations", operation)
+    with suppress(ModellessError, KeyboardInterrupt), connected(access) as client:
+        with suppress(Conflict):  # it is over
+            client.delete(at_operation)
+        found = client.get(at_operation)
+        while found.get("state") == "running" and time.monotonic() < until_s:
+            time.sleep(LOOK_S)
+            found = client.get(at_operation)
+        if found.get("state") == "failed":
+            return f"nothing was registered at {url}, and the same command goes on there"
+        if found.get("state") == "succeeded":
+            return f"{url} had registered it already"
+    return f"what {url} has received it goes on with; DELETE {url}{at_operation} ends it"
+
+
 def _register_there(
     path: Path,
     task: str,
@@ -114,8 +142,7 @@ def _register_there(
     operation = ""
 
     def left() -> str:
-        ends = f"; DELETE {access.url}/v1/operations/{operation} ends it" if operation else ""
-        return f"what {access.url} has received it goes on with{ends}"
+        return _end_there(access, operation)
 
     with (
         interruptible(left),
@@ -146,14 +173,22 @@ def _register(
     from controlplane.building.build_cache import cache_in
     from controlplane.cli.known_everywhere import wait_until_known
     from controlplane.cli.watching import watch_versions
+    from controlplane.registry.over_rest.outcomes import REGISTERED
     from controlplane.startup.presence import as_running
     from variants.catalog.sql import open_catalog
 
     _make_state_directory(settings)
     cache = cache_in(settings.build_cache_dir, settings.build_cache_mib, fresh=fresh)
     began = time.monotonic()
+    registered = False
+
+    def left() -> str:
+        if registered:
+            return "it is registered all the same: `modelless models list` shows it"
+        return left_behind("nothing was registered", cache, quick=request.quick)
+
     with (
-        interruptible(lambda: left_behind("nothing was registered", cache, quick=request.quick)),
+        interruptible(left),
         closing(open_catalog(settings.catalog_url)) as catalog,
     ):
         run = _registering(settings, catalog, cache)
@@ -161,9 +196,15 @@ def _register(
             every = _each_known(run, settings)
             watch_versions(request, catalog, every, watch_every_s, output, progress)
         with shown(progress) as show:
-            result = run(request, show)
-    seconds = time.monotonic() - began
-    wait_until_known(settings)
+
+            def told(one: "Progress") -> None:
+                nonlocal registered
+                registered = registered or one.message == REGISTERED
+                show(one)
+
+            result = run(request, told)
+        seconds = time.monotonic() - began
+        wait_until_known(settings)
     on_cluster = bool(as_running(settings).ray_address)
     emit(
         result_body(result, seconds),

@@ -1,15 +1,18 @@
 """``modelless register`` for a gateway elsewhere: what of its options is sent there."""
 
+import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from email import message_from_bytes, policy
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
+from threading import Thread, Timer
 
 import orjson
 import pytest
 
+from controlplane.cli.outcome import INTERRUPTED
 from tests.controlplane.cli.shell import Shell
 
 RESULT = {
@@ -46,9 +49,9 @@ class There(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def gateway() -> Iterator[str]:
+def gateway(kind: type[There] = There) -> Iterator[str]:
     """Its address."""
-    with ThreadingHTTPServer(("127.0.0.1", 0), There) as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
         thread = Thread(target=server.serve_forever)
         thread.start()
         try:
@@ -92,6 +95,67 @@ def test_options_are_sent_as_they_were_given(
         assert ended.code == 0, ended.err
     assert ended.json() == RESULT
     assert There.fields == {"task": "churn", "name": "forest"} | fields
+
+
+class Interrupted(There):
+    """One that is at work when Ctrl-C is pressed, and may be done when it is told to end."""
+
+    ends: str
+    """As what it ends then."""
+    told_to_end = False
+    pressed = False
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self._tell({"id": "ab", "state": "running"}, 202)
+
+    def do_GET(self) -> None:
+        if Interrupted.told_to_end:
+            self._tell({"id": "ab", "state": Interrupted.ends})
+            return
+        progress = {"step": "build", "done": 1, "total": 5, "message": "building forest"}
+        self._tell({"id": "ab", "state": "running", "progress": progress})
+        if not Interrupted.pressed:
+            Interrupted.pressed = True
+            Timer(1.0, os.kill, (os.getpid(), signal.SIGINT)).start()
+
+    def do_DELETE(self) -> None:
+        Interrupted.told_to_end = True
+        over = Interrupted.ends == "succeeded"
+        conflict = {
+            "error": "it is over",
+            "code": "CONFLICT",
+            "retryable": False,
+            "request_id": "-",
+        }
+        self._tell(conflict if over else {"id": "ab", "state": "running"}, 409 if over else 202)
+
+    def _tell(self, document: object, status: int = 200) -> None:
+        answer = orjson.dumps(document)
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+
+@pytest.mark.parametrize(
+    ("ends", "says"),
+    [
+        ("failed", "nothing was registered at {url}, and the same command goes on there"),
+        ("succeeded", "{url} had registered it already"),
+    ],
+)
+def test_an_interrupt_ends_it_there_too(shell: Shell, tmp_path: Path, ends: str, says: str) -> None:
+    """The gateway went on, and a version became live that somebody had stopped."""
+    Interrupted.ends, Interrupted.told_to_end, Interrupted.pressed = ends, False, False
+    model = tmp_path / "forest.onnx"
+    model.write_bytes(b"-")
+    with gateway(Interrupted) as url:
+        ended = shell("register", str(model), "--task", "churn", "--eval", str(model), url=url)
+        assert ended.code == INTERRUPTED
+        assert f"interrupted: {says.format(url=url)}\n" in ended.err
+    assert Interrupted.told_to_end
 
 
 def test_options_that_cannot_be_read_are_refused_before_anything_is_sent(

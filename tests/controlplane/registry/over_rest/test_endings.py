@@ -32,6 +32,12 @@ PLODS = """
         time.sleep(0.5)
     print("{}")
 """
+REGISTERED = """
+    import json, sys, time
+    print(json.dumps({"step": "store", "message": "registered"}), file=sys.stderr, flush=True)
+    time.sleep(3.0)
+    print("{}")
+"""
 REPEATS = """
     import json, sys, time
     while True:
@@ -119,6 +125,21 @@ async def test_a_registration_is_ended_on_demand(room: Room) -> None:
     assert not any(alive(int(pid)) for pid in pids.read_text().split())
     assert room.uploads() == []
     assert (again.status_code, again.json()["code"]) == (409, "CONFLICT")
+
+
+async def test_what_has_been_registered_by_then_is_not_said_to_be_ended(room: Room) -> None:
+    """The version was there, and its operation had failed."""
+    async with room.serve(REGISTERED) as client:
+        started = await post(client)
+        progress: dict[str, Any] = {}
+        async with asyncio.timeout(120):
+            while progress.get("message") != "registered":
+                await asyncio.sleep(0.02)
+                progress = (await client.get(started.headers["location"])).json()["progress"]
+        ended = await client.delete(started.headers["location"])
+        operation = await finished(client, started)
+
+    assert (ended.status_code, operation["state"]) == (202, "succeeded")
 
 
 async def test_the_gateway_that_runs_a_registration_ends_it_for_another_one(
