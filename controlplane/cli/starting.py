@@ -71,11 +71,15 @@ def start_and_serve(settings: Settings, example: str | None) -> None:
     )
     for oversight in oversights(settings):
         warn(str(oversight))
-    keeper.claim()
-    note_given(settings, given_here())
     ready = settings.run_dir / "ready"
     serving, rest = False, None
     try:
+        keeper.claim()
+    except KeyboardInterrupt:
+        err.print("\nInterrupted")
+        raise typer.Exit(INTERRUPTED) from None
+    try:
+        note_given(settings, given_here())
         prepared = _prepare(settings, example, keeper)
         _start(prepared, keeper)
         _say_ready(prepared, keeper.url, time.monotonic() - began)
@@ -95,19 +99,31 @@ def start_and_serve(settings: Settings, example: str | None) -> None:
         err.print("\nInterrupted")  # a library that was interrupted has made an error of its own
         raise typer.Exit(INTERRUPTED) from None
     finally:
-        begun = keeper.has_begun
-        left = OUTLIVED if keeper.is_outlived else "nothing is left running"
-        tell_service_manager("STOPPING=1")
-        with contextlib.suppress(OSError):  # a full disk must not keep anything running
-            ready.unlink(missing_ok=True)
-            if begun:
-                err.print(f"\nStopping{': workers finish their queries' if serving else ''}")
-        began = time.monotonic()
+        began, left = time.monotonic(), ""
+        with contextlib.suppress(KeyboardInterrupt):  # it ends anyway
+            left = _say_stopping(settings, keeper, serving=serving)
         if rest is not None:
             rest.end()
-        keeper.stop()
-        if begun:
+        try:
+            keeper.stop()
+        except KeyboardInterrupt:  # in the moment before nothing breaks it off any more
+            keeper.stop()
+        if left:
             err.print(f"Stopped in {time.monotonic() - began:,.1f} s; {left}")
+
+
+def _say_stopping(settings: Settings, keeper: "Supervisor", *, serving: bool) -> str:
+    """Say that all is ended, if anything was begun. Returns what to say of what is left then."""
+    from controlplane.startup.presence import tell_service_manager
+
+    begun = keeper.has_begun
+    left = OUTLIVED if keeper.is_outlived else "nothing is left running"
+    tell_service_manager("STOPPING=1")
+    with contextlib.suppress(OSError):  # a full disk must not keep anything running
+        (settings.run_dir / "ready").unlink(missing_ok=True)
+        if begun:
+            err.print(f"\nStopping{': workers finish their queries' if serving else ''}")
+    return left if begun else ""
 
 
 def _prepare(settings: Settings, example: str | None, keeper: "Supervisor") -> Prepared:

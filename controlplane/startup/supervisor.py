@@ -129,11 +129,14 @@ class Supervisor:
     def claim(self) -> None:
         """Take the state directory for this process and clear what a killed one left.
 
+        What is interrupted leaves nothing.
+
         Raises:
             Conflict: another process has it, or the port is taken.
             InvalidInput: the directory, the certificate or the clients' keys cannot be used, or
                 limits of processes are too low.
             StateUnavailable: its disk is full.
+            KeyboardInterrupt: Ctrl-C, SIGTERM or `modelless down` ended the start.
         """
         settings = self._settings
         check_process_limits(settings)
@@ -161,11 +164,15 @@ class Supervisor:
         except (StateUnavailable, Conflict):
             self._release()
             raise
-        # From here on `modelless down` has to find us, also while examples are being made.
-        write_state(settings, os.getpid(), self._started.ids)
-        self._interruptible()
-        # It imports while the catalog is looked after and Ray's own servers start.
-        self._template = worker_template(settings)
+        try:
+            # From here on `modelless down` has to find us, also while examples are being made.
+            write_state(settings, os.getpid(), self._started.ids)
+            self._interruptible()
+            # It imports while the catalog is looked after and Ray's own servers start.
+            self._template = worker_template(settings)
+        except KeyboardInterrupt:
+            self.stop()
+            raise
 
     def _take_ports(self) -> None:
         """Keep the ports for the gateways of this installation.
@@ -387,21 +394,25 @@ class Supervisor:
             signal.signal(signal.SIGINT, self._end_start)
 
     def _end_start(self, _signal: int, _frame: object) -> None:
-        self._stop.set()
-        if not self._is_repeated():
+        if self._is_first():
             raise KeyboardInterrupt
 
     def _interrupt(self, _signal: int, _frame: object) -> None:
+        if self._is_first() and self._deploying:
+            raise KeyboardInterrupt
+
+    def _is_first(self) -> bool:
+        """Whether a signal is the first one; a later one ends everything at once, and what is
+        ended already in order must not be broken off by it."""
         self._stop.set()
         is_first = self._interrupted_s is None
-        if self._is_repeated():
-            return
-        if not is_first:
+        if not self._is_repeated() and not is_first:
             self._say("killed on request; queries in flight are lost")
+            with contextlib.suppress(psutil.Error):
+                self._started.look()
             self._started.end()
             os._exit(130)
-        elif self._deploying:
-            raise KeyboardInterrupt
+        return is_first
 
     def _is_repeated(self) -> bool:
         """Whether a signal is one that has come just before."""
@@ -431,9 +442,8 @@ class Supervisor:
     def stop(self) -> None:
         """Stop everything in reverse: workers finish their queries, then the services end."""
         self._stop.set()
-        if self.has_begun:  # a signal must not break off what ends processes
-            on_end(self._interrupt)
-            signal.signal(signal.SIGINT, self._interrupt)
+        on_end(self._interrupt)  # a signal must not break off what ends processes
+        signal.signal(signal.SIGINT, self._interrupt)
         with contextlib.suppress(psutil.Error):
             self._remember()
         # Without a raylet there is nothing to drain, and a call to Ray ends this process at once.
