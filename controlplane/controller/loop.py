@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
 from time import monotonic, time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from controlplane.cluster.head import notes_of
 from controlplane.cluster.protocol import Cluster
@@ -54,6 +54,7 @@ from controlplane.controller.profiles.reprofiling import MeasuringOf, Reprofilin
 from controlplane.controller.zone_counts import KindZones, ZoneCounts
 from controlplane.live_latency import LiveLatency
 from controlplane.live_state import LiveState
+from controlplane.live_state.seldom import Seldom
 from controlplane.load_specs import Specs
 from controlplane.machine import rooms_here
 from controlplane.registry.leftover_artifacts import (
@@ -72,7 +73,7 @@ from planner.residency.frozen_plan import frozen_by
 from planner.solver.solve import within
 from planner.types import Action, Decision, Load, Observation
 from variants.artifacts.protocol import ArtifactStore
-from variants.catalog.protocol import Catalog
+from variants.catalog.protocol import Catalog, Marks
 from variants.errors import ClusterUnavailable, StaleEpoch, StateUnavailable
 from variants.types import CatalogSnapshot, DeviceKindName, Peak
 from workers.types import WorkerStatus
@@ -86,8 +87,8 @@ class _CatalogLook(NamedTuple):
     """What a turn found in the catalog."""
 
     changed: CatalogSnapshot | None
-    """None while it has the revision that is known."""
-    asked: dict[DeviceKindName, int]
+    """None while it is the one that is known."""
+    marks: Marks
     peaks: tuple[Peak, ...]
 
 
@@ -153,6 +154,7 @@ class ControlLoop:
         self._report = LoopReport(
             live, self._journal, lambda: rooms_here(settings), clock_s, wall_s
         )
+        self._counted: Seldom[dict[str, dict[str, Any]]] = Seldom(clock_s)
         self._targets = FleetTargets(cluster, live, self._journal, self._report, clock_s)
         self._applier = PlanApplier(
             cluster, self._pool, self._journal, clock_s, self._targets.scaled
@@ -218,7 +220,7 @@ class ControlLoop:
         decision = await asyncio.to_thread(tick, observation, planner, self._decision)
         self._decision = decision
         stored = await self._leader.may_act(decision)
-        self._applier.know(decision, self._known.revision, self._specs, self._workers)
+        self._applier.know(decision, self._known.state, self._specs, self._workers)
         actions = [each for each in decision.actions if stored or isinstance(each, Load)]
         begun = self._applier.apply(actions, self._targets.running)
         reasons, usual_s = self._applier.reasons, self._calendar.orders.usual_s
@@ -383,7 +385,8 @@ class ControlLoop:
             if look.changed is not None:
                 self._known = look.changed
                 self._specs = Specs(self._known, self._store)
-            self._targets.asked = look.asked
+            self._targets.asked = look.marks.inventory
+            self._leader.look(look.marks)
             await self._journal.end_freeze(self._known.rules, self._wall_s())
         except StateUnavailable as error:
             self._journal.trouble("catalog", error)
@@ -403,10 +406,10 @@ class ControlLoop:
         began_s = self._clock_s()
         marks = self._catalog.marks()
         self._report.catalog_pace.answered(1_000 * (self._clock_s() - began_s))
-        known = marks.revision == self._known.revision
+        known = marks.state == self._known.state
         return _CatalogLook(
             changed=None if known else self._catalog.snapshot(),
-            asked=marks.inventory,
+            marks=marks,
             peaks=self._catalog.peaks(),
         )
 
@@ -431,7 +434,9 @@ class ControlLoop:
 
     async def _count(self) -> None:
         with contextlib.suppress(StateUnavailable):
-            reports = await self._live.gateways()
+            reports = await self._counted.answer(self._live.gateways)
+            if reports is None:
+                return
             if self._live.refused:  # what gateways write is not there: nobody knows the demand
                 return
             self._recorder.gateways(reports)
