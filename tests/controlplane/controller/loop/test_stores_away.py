@@ -92,6 +92,25 @@ async def test_a_replica_that_lagged_takes_over_the_database(tmp_path: Path) -> 
     catalog.close()
 
 
+async def test_a_plan_that_the_database_has_lost_is_stored_again(tmp_path: Path) -> None:
+    """Gateways go by what stands there, and nothing else may change for long."""
+    url = f"sqlite:///{tmp_path / 'catalog.db'}"
+    catalog = open_catalog(url)
+    async with fleet(tmp_path, catalog=catalog) as it:
+        it.register("a")
+        it.control()
+        await it.until_ready(w1=[A])
+        await eventually(lambda: "loaded" in it.kinds_of_events())
+        plan = catalog.latest_plan()
+        assert plan is not None
+        fail_over(url, {**rows_of(url), "plans": ()})
+        await eventually(catalog.latest_plan)
+        again = catalog.latest_plan()
+        assert again is not None
+        assert (again.version, again.placements) == (plan.version + 1, plan.placements)
+    catalog.close()
+
+
 async def test_without_database_a_new_worker_is_loaded_and_no_plan_is_made(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
