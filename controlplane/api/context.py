@@ -132,7 +132,7 @@ class ApiContext:
     _snapshot: CatalogSnapshot = field(default_factory=lambda: CatalogSnapshot(revision=-1))
 
     async def snapshot(self) -> CatalogSnapshot:
-        """The catalog now; read again only when its revision has moved."""
+        """The catalog now; read again only when it is another one than was read last."""
         return await asyncio.to_thread(self._read)
 
     async def settings_now(self) -> Settings:
@@ -197,6 +197,6 @@ class ApiContext:
         return None if turned_s is None else self._ages.age_s("control loop", float(turned_s))
 
     def _read(self) -> CatalogSnapshot:
-        if self.catalog.revision() != self._snapshot.revision:
+        if self.catalog.marks().state != self._snapshot.state:
             self._snapshot = self.catalog.snapshot()
         return self._snapshot

@@ -72,11 +72,15 @@ def start_and_serve(settings: Settings, example: str | None) -> None:
     )
     for oversight in oversights(settings):
         warn(str(oversight))
-    supervisor.claim()
-    note_given(settings, given_here())
     ready = ready_path(settings)
     serving, rest = False, None
     try:
+        supervisor.claim()
+    except KeyboardInterrupt:
+        err.print("\nInterrupted")
+        raise typer.Exit(INTERRUPTED) from None
+    try:
+        note_given(settings, given_here())
         prepared = _prepare(settings, example, supervisor)
         _start(prepared, supervisor)
         _say_ready(prepared, supervisor.url, time.monotonic() - began)
@@ -96,19 +100,31 @@ def start_and_serve(settings: Settings, example: str | None) -> None:
         err.print("\nInterrupted")  # a library that was interrupted has made an error of its own
         raise typer.Exit(INTERRUPTED) from None
     finally:
-        begun = supervisor.has_begun
-        left = OUTLIVED if supervisor.is_outlived else "nothing is left running"
-        tell_service_manager("STOPPING=1")
-        with contextlib.suppress(OSError):  # a full disk must not keep anything running
-            ready.unlink(missing_ok=True)
-            if begun:
-                err.print(f"\nStopping{': workers finish their queries' if serving else ''}")
-        began = time.monotonic()
+        began, left = time.monotonic(), ""
+        with contextlib.suppress(KeyboardInterrupt):  # it ends anyway
+            left = _say_stopping(settings, supervisor, serving=serving)
         if rest is not None:
             rest.end()
-        supervisor.stop()
-        if begun:
+        try:
+            supervisor.stop()
+        except KeyboardInterrupt:  # in the moment before nothing breaks it off any more
+            supervisor.stop()
+        if left:
             err.print(f"Stopped in {time.monotonic() - began:,.1f} s; {left}")
+
+
+def _say_stopping(settings: Settings, supervisor: "Supervisor", *, serving: bool) -> str:
+    """Say that all is ended, if anything was begun. Returns what to say of what is left then."""
+    from controlplane.startup.presence import ready_path, tell_service_manager
+
+    begun = supervisor.has_begun
+    left = OUTLIVED if supervisor.is_outlived else "nothing is left running"
+    tell_service_manager("STOPPING=1")
+    with contextlib.suppress(OSError):  # a full disk must not keep anything running
+        ready_path(settings).unlink(missing_ok=True)
+        if begun:
+            err.print(f"\nStopping{': workers finish their queries' if serving else ''}")
+    return left if begun else ""
 
 
 def _prepare(settings: Settings, example: str | None, supervisor: "Supervisor") -> Prepared:

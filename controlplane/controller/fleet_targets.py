@@ -14,6 +14,7 @@ from controlplane.controller.events.loop_report import LoopReport
 from controlplane.controller.nodes.lent_workers import LentWorkers
 from controlplane.controller.nodes.startable import startable
 from controlplane.live_state import LiveState
+from controlplane.live_state.seldom import Seldom
 from controlplane.settings import Settings
 from planner.types.ticks import INVENTORY
 from variants.errors import ClusterUnavailable, StateUnavailable
@@ -50,6 +51,7 @@ class FleetTargets:
         """How many Ray Serve is told to run."""
         self.replacing: frozenset[str] = frozenset()
         """Of what `modelless upgrade` has one more run for a while."""
+        self._asked_of: Seldom[frozenset[str]] = Seldom(clock_s)
         self._lent_workers = LentWorkers()
         self._lent: bool | None = None
         """Whether it may have the room that is kept for it; None: that is not known."""
@@ -80,13 +82,18 @@ class FleetTargets:
         """
         wanted = startable(settings.wanted(dict(self.asked)), there, settings)
         with suppress(StateUnavailable):
-            began_s = self._clock_s()
-            self.replacing = await self._live.replacing()
-            self._report.live_pace.answered(1_000 * (self._clock_s() - began_s))
+            if (found := await self._asked_of.answer(self._replacing)) is not None:
+                self.replacing = found
         with suppress(ClusterUnavailable):  # then it is tried again
             await self._lend_room(settings, lent=bool(self.replacing & wanted.keys()))
         least = settings.least(wanted)
         self.inventory = self._lent_workers.wanted(wanted, least, self.running, self.replacing)
+
+    async def _replacing(self) -> frozenset[str]:
+        began_s = self._clock_s()
+        found = await self._live.replacing()
+        self._report.live_pace.answered(1_000 * (self._clock_s() - began_s))
+        return found
 
     async def _lend_room(self, settings: Settings, *, lent: bool) -> None:
         """Let one more worker have the room that is kept for it, or keep it again."""

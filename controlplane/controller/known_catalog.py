@@ -7,15 +7,15 @@ from typing import NamedTuple
 from controlplane.controller.events.loop_report import LoopReport
 from controlplane.load_specs import Specs
 from variants.artifacts.protocol import ArtifactStore
-from variants.catalog.protocol import Catalog
-from variants.types import CatalogSnapshot, DeviceKindName, Peak
+from variants.catalog.protocol import Catalog, Marks
+from variants.types import CatalogSnapshot, Peak
 
 
 class Operators(NamedTuple):
     """What operators have said, as the catalog has it beside what is registered."""
 
-    asked: dict[DeviceKindName, int]
-    """Numbers of workers."""
+    marks: Marks
+    """With the numbers of workers that they asked for."""
     peaks: tuple[Peak, ...]
 
 
@@ -56,10 +56,10 @@ class KnownCatalog:
 
     def _read(self) -> tuple[CatalogSnapshot | None, Operators]:
         """All that a turn asks the catalog, and what it asks of disks: one wait for another thread.
-        The snapshot is None while it has the revision that is known."""
+        The snapshot is None while it is the one that is known."""
         self._report.look_at_disks()
         began_s = self._clock_s()
         marks = self._catalog.marks()
         self._report.catalog_pace.answered(1_000 * (self._clock_s() - began_s))
-        changed = None if marks.revision == self.now.revision else self._catalog.snapshot()
-        return changed, Operators(asked=marks.inventory, peaks=self._catalog.peaks())
+        changed = None if marks.state == self.now.state else self._catalog.snapshot()
+        return changed, Operators(marks=marks, peaks=self._catalog.peaks())

@@ -13,7 +13,7 @@ from controlplane.controller.other_installations import CLAIM_S, held_by_another
 from controlplane.live_state import LiveState
 from controlplane.timestamps import timestamp
 from planner.types import Decision
-from variants.catalog.protocol import Catalog
+from variants.catalog.protocol import Catalog, Marks
 from variants.errors import StaleEpoch, StateUnavailable
 from variants.types import Plan
 
@@ -38,6 +38,15 @@ class LeaderWrites:
         """0 before it leads."""
         self.plan: Plan | None = None
         """The newest one that is stored."""
+        self._lost = False
+        """Whether the catalog does not have it as its newest."""
+
+    def look(self, marks: Marks) -> None:
+        """See whether the plan is what the catalog has: a database that was restored, or whose
+        replica took over without the newest writes, has an older one, by which gateways go."""
+        stored = (marks.plan_version, marks.planned_at)
+        plan = self.plan
+        self._lost = plan is not None and (plan.version, plan.created_at) != stored
 
     async def publish(self, directory: list[dict[str, str]]) -> None:
         """Tell gateways, through the live state, where the workers are.
@@ -63,7 +72,8 @@ class LeaderWrites:
             self._recorder.live_state_answered(empty=led.empty)
 
     async def may_act(self, decision: Decision) -> bool:
-        """Store a changed plan; return whether all its actions may be applied.
+        """Store a changed plan, or one that the catalog has lost; return whether all its actions
+        may be applied.
 
         Of a plan that could not be stored, loads alone are. An unchanged one was stored before, so
         what it says is kept up even without database.
@@ -74,8 +84,9 @@ class LeaderWrites:
         if self._journal.troubled("catalog"):
             return not decision.changed
         try:
-            if decision.changed:
+            if decision.changed or self._lost:
                 await self._put_plan(decision.plan)
+                self._lost = False
             elif decision.actions:
                 newest = await asyncio.to_thread(self._catalog.latest_plan)
                 if newest is not None and newest.epoch > self.epoch:

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
 from time import monotonic, time
+from typing import Any
 
 from controlplane.cluster.head import notes_of
 from controlplane.cluster.protocol import Cluster
@@ -55,6 +56,7 @@ from controlplane.controller.watched_answers.answer_watch import AnswerWatch
 from controlplane.controller.zone_counts import KindZones, ZoneCounts
 from controlplane.live_latency import LiveLatency
 from controlplane.live_state import LiveState
+from controlplane.live_state.seldom import Seldom
 from controlplane.machine import rooms_here
 from controlplane.registry.leftover_artifacts import (
     AbandonedArtifacts,
@@ -143,6 +145,7 @@ class ControlLoop:
             live, self._journal, lambda: rooms_here(settings), clock_s, wall_s
         )
         self._known = KnownCatalog(catalog, store, self._report, clock_s)
+        self._counted: Seldom[dict[str, dict[str, Any]]] = Seldom(clock_s)
         self._targets = FleetTargets(cluster, live, self._journal, self._report, clock_s)
         self._applier = PlanApplier(
             cluster, self._pool, self._journal, clock_s, self._targets.scaled
@@ -208,7 +211,7 @@ class ControlLoop:
         decision = await asyncio.to_thread(tick, observation, planner, self._decision)
         self._decision = decision
         stored = await self._leader.may_act(decision)
-        self._applier.know(decision, self._known.now.revision, self._known.specs, self._workers)
+        self._applier.know(decision, self._known.now.state, self._known.specs, self._workers)
         actions = [each for each in decision.actions if stored or isinstance(each, Load)]
         begun = self._applier.apply(actions, self._targets.running)
         reasons, usual_s = self._applier.reasons, self._calendar.orders.usual_s
@@ -374,7 +377,8 @@ class ControlLoop:
         """Go on with the catalog as it was while the database is away."""
         try:
             said = await self._known.look()
-            self._targets.asked = said.asked
+            self._targets.asked = said.marks.inventory
+            self._leader.look(said.marks)
             await self._journal.end_freeze(self._known.now.rules, self._wall_s())
         except StateUnavailable as error:
             self._journal.trouble("catalog", error)
@@ -409,7 +413,9 @@ class ControlLoop:
 
     async def _count(self) -> None:
         with contextlib.suppress(StateUnavailable):
-            reports = await self._live.gateways()
+            reports = await self._counted.answer(self._live.gateways)
+            if reports is None:
+                return
             if self._live.refused:  # what gateways write is not there: nobody knows the demand
                 return
             self._recorder.gateways(reports)

@@ -15,7 +15,7 @@ from planner.forecasting.memory import Memory, listed, number, part
 from planner.forecasting.peaks import DeclaredDemand, Due, Occurrence, most, words
 from planner.types import Demand
 from planner.worker_starts import OrderTimes, lead_s, loading_s
-from variants.types import CatalogSnapshot, DeviceKindName, Peak, TaskName
+from variants.types import CatalogSnapshot, CatalogState, DeviceKindName, Peak, TaskName
 from workers.types import WorkerStatus
 
 
@@ -39,16 +39,16 @@ class PeakCalendar:
         self._wall_s = wall_s
         self._peaks: tuple[Peak, ...] = ()
         self._told: dict[Occurrence, Due] = {}
-        self._revision = -1
+        self._state: CatalogState = (-1, "")
         self._usual: Mapping[TaskName, Demand] = {}
         self._loading_s = 0.0
 
     def know(self, peaks: tuple[Peak, ...], catalog: CatalogSnapshot) -> None:
         """Go by these peaks from now on."""
         self._peaks = peaks
-        if peaks and catalog.revision != self._revision:
+        if peaks and catalog.state != self._state:
             self._usual, self._loading_s = usual_classes(catalog), loading_s(catalog)
-            self._revision = catalog.revision
+            self._state = catalog.state
 
     def see(
         self,

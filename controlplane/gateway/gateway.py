@@ -419,12 +419,12 @@ class Gateway:
 
     async def _refresh(self) -> None:
         marks = await self.known.marks()
-        if await self.known.refresh_catalog(marks.revision):
+        if await self.known.refresh_catalog(marks):
             self._loads.forget_failures()
             self.shares.follow(self.known.catalog)
             self._diversions.follow(self.known.catalog.canaries)
             self.path.canaries = self._diversions if self._diversions else None
-        await self.known.refresh_plan(marks.plan_version)
+        await self.known.refresh_plan(marks)
         self.known.refresh_wanted(marks.inventory, await self._nodes())
 
     async def _nodes(self) -> Mapping[str, Any] | None:

@@ -97,7 +97,8 @@ class Knowledge:
         self._source = catalog
         self._store = store
         self._path = path
-        self._plan_version = 0
+        self._plan_of: tuple[int, str] = (0, "")
+        """Version of the plan that is followed, and when it was made."""
         self._planned: Mapping[DeviceKindName, int] = {}
         self.wanted_workers: Mapping[DeviceKindName, int] = {}
         """How many there should be now, by device kind: as asked for, or as the plan has it."""
@@ -133,13 +134,13 @@ class Knowledge:
         """
         return await asyncio.to_thread(self._source.marks)
 
-    async def refresh_catalog(self, revision: int) -> bool:
-        """Read the catalog if its revision has moved; return whether it has.
+    async def refresh_catalog(self, marks: Marks) -> bool:
+        """Read the catalog if it is another one than is known; return whether it was.
 
         Raises:
             StateUnavailable: the catalog cannot be read.
         """
-        if revision == self.catalog.revision:
+        if marks.state == self.catalog.state:
             return False
         known = self.tasks.tokenizers
         self.catalog, tokenizers = await asyncio.to_thread(self._read_catalog, known)
@@ -153,16 +154,17 @@ class Knowledge:
         self.rebuild()
         return True
 
-    async def refresh_plan(self, version: int) -> None:
+    async def refresh_plan(self, marks: Marks) -> None:
         """Follow a new plan's routes; while there is none to read, those of the last one.
 
         Raises:
             StateUnavailable: the catalog cannot be read.
         """
-        if version != self._plan_version:
+        if (marks.plan_version, marks.planned_at) != self._plan_of:
             plan = await asyncio.to_thread(self._source.latest_plan)
             if plan is not None:
-                self._plan_version, self._planned = plan.version, plan.workers
+                self._plan_of = plan.version, plan.created_at
+                self._planned = plan.workers
                 if plan.routes != self._routes:
                     self._routes = plan.routes
                     self._tell(self._path.snapshot)

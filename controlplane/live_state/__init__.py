@@ -28,7 +28,7 @@ Keys, all below ``modelless:``
 
 Read ``state`` (what is kept), over ``leading`` (who leads, and where workers are) and
 ``announcements`` (what is said, and asked), which stand on ``connection``. ``following`` has all
-gateways take up what was written.
+gateways take up what was written; by ``seldom`` the control loop asks a slow server less.
 """
 
 from controlplane.live_state.announcements import ENDING

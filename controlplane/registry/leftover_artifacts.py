@@ -17,7 +17,7 @@ from variants.catalog.protocol import Catalog
 from variants.catalog.removal import Freed
 from variants.errors import NotFound
 from variants.figures import counted
-from variants.types import CatalogSnapshot, Digest
+from variants.types import CatalogSnapshot, CatalogState, Digest
 from workers.types import WorkerStatus
 
 AT_ONCE = 16
@@ -49,8 +49,8 @@ class LeftoverArtifacts:
         self._catalog = catalog
         self._store = store
         self._tell = tell
-        self._looked_at = -1
-        """The revision at which nothing was left over."""
+        self._looked_at: CatalogState = (-1, "")
+        """The state of the catalog in which nothing was left over."""
         self._freed: list[Freed] = []
         """What was freed since then and not told yet."""
         self._freed_bytes = 0
@@ -64,7 +64,7 @@ class LeftoverArtifacts:
         Raises:
             StateUnavailable: the database or the store is away. It is tried again.
         """
-        if known.revision == self._looked_at:
+        if known.state == self._looked_at:
             return
         variants = {variant.key for variant in known.variants}
         replicas = (one for status in workers for one in status.replicas)
@@ -74,7 +74,7 @@ class LeftoverArtifacts:
             await asyncio.to_thread(self._free, sorted(left)[:AT_ONCE])
         if len(left) <= AT_ONCE:
             self._say()
-            self._looked_at = known.revision
+            self._looked_at = known.state
 
     def _free(self, first: Sequence[Digest]) -> None:
         """Free the first ones by their digests."""

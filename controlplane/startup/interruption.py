@@ -15,7 +15,8 @@ group of processes has got already. A later one ends everything at once."""
 class Interruption:
     """Whether this process was told to end, and what a signal does to what it is at.
 
-    A start just ends. What runs is told, and has its time to stop in order; a second signal kills.
+    A start just ends. What runs is told, and has its time to stop in order. A second signal kills
+    both.
     """
 
     def __init__(
@@ -50,8 +51,8 @@ class Interruption:
         return self._told.wait(seconds)
 
     def ends_starts(self) -> None:
-        """From now on a signal raises ``KeyboardInterrupt``. Where SIGINT is ignored, as in a
-        background of a shell, it stays so."""
+        """From now on the first signal raises ``KeyboardInterrupt``. Where SIGINT is ignored, as in
+        a background of a shell, it stays so."""
         on_end(self._end_start)
         if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
             signal.signal(signal.SIGINT, self._end_start)
@@ -62,24 +63,21 @@ class Interruption:
         signal.signal(signal.SIGINT, self._note)
 
     def _end_start(self, _signal: int, _frame: object) -> None:
-        self._told.set()
-        if not self._is_repeated():
+        if self._is_first():
             raise KeyboardInterrupt
 
     def _note(self, _signal: int, _frame: object) -> None:
-        self._told.set()
-        is_first = self._first_s is None
-        if self._is_repeated():
-            return
-        if not is_first:
-            self._kill()
-        elif self._breaks_off():
+        if self._is_first() and self._breaks_off():
             raise KeyboardInterrupt
 
-    def _is_repeated(self) -> bool:
-        """Whether a signal is one that has come just before."""
+    def _is_first(self) -> bool:
+        """Whether a signal is the first one; a later one kills, and what is ended already in order
+        must not be broken off by it. One that has come just before is passed on again."""
+        self._told.set()
         now_s = self._clock_s()
         if self._first_s is None:
             self._first_s = now_s
-            return False
-        return now_s - self._first_s <= ONE_SIGNAL_S
+            return True
+        if now_s - self._first_s > ONE_SIGNAL_S:
+            self._kill()
+        return False

@@ -12,6 +12,7 @@ from controlplane.cluster.processes.ray_environment import TOKEN_FILE, ray_dir
 from controlplane.settings import Settings
 from controlplane.startup.presence import read_state, state_path
 from controlplane.startup.processes import end_processes
+from controlplane.startup.valkey import left_servers
 from variants.disk import FULL
 from variants.errors import InvalidInput, StateUnavailable
 
@@ -89,13 +90,14 @@ def take_lock(path: Path) -> IO[str] | None:
 
 
 def clear_leftovers(settings: Settings) -> int:
-    """End what a killed run had started and is still there; return how many."""
-    state = read_state(settings)
-    if state is None:
-        return 0
-    processes = state.get("processes")
-    assert isinstance(processes, list)
-    ended = end_processes({(int(pid), float(at)) for pid, at in processes}, wait_s=3.0)
+    """End what a killed run had started and is still there; return how many.
+
+    It may have been killed before it could write down that it had started a Valkey.
+    """
+    noted = (read_state(settings) or {}).get("processes", [])
+    assert isinstance(noted, list)
+    left = {(int(pid), float(at)) for pid, at in noted} | left_servers(settings.run_dir)
+    ended = end_processes(left, wait_s=3.0)
     state_path(settings).unlink(missing_ok=True)
     return ended
 

@@ -102,11 +102,14 @@ class Supervisor:
     def claim(self) -> None:
         """Take the state directory for this process and clear what a killed one left.
 
+        What is interrupted leaves nothing.
+
         Raises:
             Conflict: another process has it, or the port is taken.
             InvalidInput: the directory, the certificate or the clients' keys cannot be used, or
                 limits of processes are too low.
             StateUnavailable: its disk is full.
+            KeyboardInterrupt: Ctrl-C, SIGTERM or `modelless down` ended the start.
         """
         settings = self._settings
         check_process_limits(settings)
@@ -116,21 +119,25 @@ class Supervisor:
         if fault := client_keys.token_fault(settings.client_keys_path, settings.api_token):
             raise InvalidInput(fault)
         self._claim.take_directory()
-        left = clear_leftovers(settings)
-        if left:
-            self._say(f"ended {counted(left, 'process')} that an earlier, killed run had left")
-        clear_files(settings)
         try:
+            left = clear_leftovers(settings)
+            if left:
+                self._say(f"ended {counted(left, 'process')} that an earlier, killed run had left")
+            clear_files(settings)
             ensure_room(settings.run_dir, ROOM_BYTES)
             self._claim.take_ports()
-        except (StateUnavailable, Conflict):
+        except (StateUnavailable, Conflict, KeyboardInterrupt):
             self._claim.release()
             raise
-        # From here on `modelless down` has to find us, also while examples are being made.
-        write_state(settings, os.getpid(), self._started.ids)
-        self._interruption.ends_starts()
-        # It imports while the catalog is looked after and Ray's own servers start.
-        self._template = worker_template(settings)
+        try:
+            # From here on `modelless down` has to find us, also while examples are being made.
+            write_state(settings, os.getpid(), self._started.ids)
+            self._interruption.ends_starts()
+            # It imports while the catalog is looked after and Ray's own servers start.
+            self._template = worker_template(settings)
+        except KeyboardInterrupt:
+            self.stop()
+            raise
 
     def join(self, tell: Say) -> Settings:
         """Join the cluster that the settings name, wait for the nodes that are to come, and look
@@ -316,6 +323,8 @@ class Supervisor:
     def _kill(self) -> None:
         """End everything at once, this process as well."""
         self._say("killed on request; queries in flight are lost")
+        with contextlib.suppress(psutil.Error):
+            self._started.look()
         self._started.end()
         os._exit(130)
 
@@ -339,8 +348,7 @@ class Supervisor:
     def stop(self) -> None:
         """Stop everything in reverse: workers finish their queries, then the services end."""
         self._interruption.tell()
-        if self.has_begun:  # a signal must not break off what ends processes
-            self._interruption.ends_in_order()
+        self._interruption.ends_in_order()  # a signal must not break off what ends processes
         with contextlib.suppress(psutil.Error):
             self._remember()
         # Without a raylet there is nothing to drain, and a call to Ray ends this process at once.

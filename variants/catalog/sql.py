@@ -39,7 +39,7 @@ from variants.catalog.rows import plan_row, read_plan, read_task, task_row, vari
 from variants.catalog.sql_canaries import note_live
 from variants.catalog.sql_planning import has_led, leading_epoch
 from variants.catalog.sql_profiles import SqlProfileTables, insert_profiles, put_device_kind
-from variants.catalog.sql_snapshot import LastRead, read_snapshot
+from variants.catalog.sql_snapshot import read_snapshot
 from variants.catalog.sql_tasks import put_tokenizer, removed_versions
 from variants.catalog.validity.buckets import check_names
 from variants.catalog.validity.plans import (
@@ -103,9 +103,18 @@ def migrate(url: str) -> None:
 
 
 _name, _value = tables.counters.c.name, tables.counters.c.value
+_REVISION, _PLAN = (
+    select(_value).where(_name == name).scalar_subquery() for name in ("revision", "plan")
+)
 _MARKS = union_all(
     select(literal_column("1"), _name, _value).where(or_(_name == "revision", _name == "plan")),
     select(literal_column("0"), tables.inventory.c.device_kind, tables.inventory.c.workers),
+    select(literal_column("2"), func.max(tables.changes.c.mark), literal_column("0")).where(
+        tables.changes.c.revision == _REVISION
+    ),
+    select(literal_column("3"), tables.plans.c.created_at, literal_column("0")).where(
+        tables.plans.c.version == _PLAN
+    ),
 )
 """One statement, made once: each gateway asks it twice a second, the control loop in each turn."""
 
@@ -117,7 +126,7 @@ class SqlCatalog(SqlProfileTables):
     it as far as nothing has changed.
     """
 
-    _last: LastRead | None = None
+    _last: CatalogSnapshot | None = None
 
     def register(self, *registrations: Registration, joins: bool = False) -> None:
         if not registrations:
@@ -129,9 +138,8 @@ class SqlCatalog(SqlProfileTables):
 
     def snapshot(self) -> CatalogSnapshot:
         with self._transaction(self._reader) as connection:
-            read = read_snapshot(connection, self._last)
-        self._last = read
-        return read.snapshot
+            self._last = read = read_snapshot(connection, self._last)
+        return read
 
     def revision(self) -> int:
         with self._transaction(self._poller) as connection:
@@ -141,13 +149,16 @@ class SqlCatalog(SqlProfileTables):
         with self._transaction(self._poller) as connection:
             rows = connection.execute(_MARKS).all()
         counted = counters.complete(
-            {name: number for counter, name, number in rows if counter}, "revision", "plan"
+            {name: number for of, name, number in rows if of == 1}, "revision", "plan"
         )
-        kinds = sorted((name, number) for counter, name, number in rows if not counter)
+        kinds = sorted((name, number) for of, name, number in rows if of == 0)
+        said = {of: str(name) for of, name, _ in rows if of in (2, 3) and name is not None}
         return Marks(
             revision=counted["revision"],
             plan_version=counted["plan"],
             inventory={DeviceKindName(kind): workers for kind, workers in kinds},
+            revision_mark=said.get(2, ""),
+            planned_at=said.get(3, ""),
         )
 
     def next_version(self, task: TaskName, model: ModelName) -> int:

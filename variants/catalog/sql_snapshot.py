@@ -2,8 +2,9 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from operator import attrgetter
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from sqlalchemy import Column, Connection, Select, select
 
@@ -39,31 +40,24 @@ MOST_TASKS = 500
 """Where more have changed, everything is read: one statement names no more."""
 
 
-class LastRead(NamedTuple):
-    """What was read last, to go on from."""
-
-    snapshot: CatalogSnapshot
-    mark: str
-    """The mark of the snapshot's revision; empty where it has none, so that all is read anew."""
-
-
-def read_snapshot(connection: Connection, last: LastRead | None) -> LastRead:
+def read_snapshot(connection: Connection, last: CatalogSnapshot | None) -> CatalogSnapshot:
     """The catalog as it is now, within a transaction that reads one state of the database.
 
     Where it goes on from what was read last, it is made of the same objects as far as these are
-    equal, and costs what the tasks cost of which something has changed.
+    equal, and costs what the tasks cost of which something has changed. Of a revision without a
+    mark all is read anew.
     """
     revision = counters.value_of(connection, "revision")
     changed = None
     if last is not None:
-        changed = changed_tasks(connection, last.snapshot.revision, last.mark, revision)
-        if changed is not None and revision == last.snapshot.revision:
+        changed = changed_tasks(connection, last.revision, last.mark, revision)
+        if changed is not None and revision == last.revision:
             return last
     if last is None or changed is None or len(changed) > MOST_TASKS:
         snapshot = _whole(connection, revision)
     else:
-        snapshot = _gone_on(connection, revision, last.snapshot, sorted(changed))
-    return LastRead(snapshot, mark_of(connection, revision))
+        snapshot = _gone_on(connection, revision, last, sorted(changed))
+    return replace(snapshot, mark=mark_of(connection, revision))
 
 
 def _whole(connection: Connection, revision: int) -> CatalogSnapshot:

@@ -9,7 +9,7 @@ variants), ``devices`` and ``profiles`` (what these take where), ``catalog`` (al
 imports from here.
 """
 
-from variants.types.catalog import CatalogSnapshot, Registration
+from variants.types.catalog import CatalogSnapshot, CatalogState, Registration
 from variants.types.devices import DeviceKind
 from variants.types.events import ALL_EVENTS, FREQUENT, Event, EventFilter
 from variants.types.models import ModelVersion, Precision, Stage, Variant
@@ -56,6 +56,7 @@ __all__ = [
     "TYPE_UNIT",
     "Canary",
     "CatalogSnapshot",
+    "CatalogState",
     "DeviceKind",
     "DeviceKindName",
     "Digest",

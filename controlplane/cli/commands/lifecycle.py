@@ -121,8 +121,11 @@ def _detach(settings: Settings, example: str | None) -> None:
                 told = log.read_text(errors="replace").strip()
                 if "error: " not in told:  # perhaps because it could not be written
                     ensure_room(settings.run_dir, ROOM_BYTES)
-                err.print(told, markup=False, soft_wrap=True)
-                raise typer.Exit(child.returncode or 1)
+                if child.returncode < 0:
+                    by = signal.Signals(-child.returncode).name
+                    told = f"{told}\nthe start was ended by {by}; nothing runs".strip()
+                err.print(told or "the start ended without a word", markup=False, soft_wrap=True)
+                raise typer.Exit(max(child.returncode, 1))
             try:
                 time.sleep(0.1)
             except KeyboardInterrupt:  # the start was meant, not this command alone

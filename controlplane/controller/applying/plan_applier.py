@@ -28,6 +28,7 @@ from variants.errors import (
     ReplicaLost,
 )
 from variants.types import (
+    CatalogState,
     DeviceKindName,
     QuarantineLift,
     ReplicaState,
@@ -95,7 +96,7 @@ class PlanApplier:
     def know(
         self,
         decision: Decision,
-        revision: int,
+        of: CatalogState,
         specs: Specs,
         workers: Mapping[str, WorkerStatus],
     ) -> None:
@@ -104,7 +105,7 @@ class PlanApplier:
 
         Args:
             decision: the newest one. Of a plan that could not be stored, only the loads are begun.
-            revision: of the catalog that it was made for.
+            of: the catalog that it was made for.
         """
         if specs is not self._specs:
             self._specs = specs
@@ -115,7 +116,7 @@ class PlanApplier:
             lambda subject: isinstance(subject, tuple) and subject[0] not in workers
         )
         self._unheard.forget(lambda replica: replica[0] not in workers)
-        self._targets.decided(decision.targets, revision)
+        self._targets.decided(decision.targets, of)
         before, wanted = self._wanted, decision.plan.workers
         self._wanted = wanted
         self._failures.forget(  # what has failed was asked for another number

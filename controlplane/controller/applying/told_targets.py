@@ -5,6 +5,7 @@ from math import isclose
 from typing import NamedTuple
 
 from planner.types import ReplicaKey, ReplicaTarget
+from variants.types import CatalogState
 
 SAME_RATE = 0.1
 """A rate that differs by no more than this part from what was told is not told again: it moves a
@@ -15,8 +16,8 @@ class Told(NamedTuple):
     """What a worker is told of one of its replicas."""
 
     target: ReplicaTarget
-    revision: int
-    """Of the catalog: its latencies are sent together with the target."""
+    of: CatalogState
+    """The catalog: its latencies are sent together with the target."""
 
     def says(self, wanted: "Told") -> bool:
         """Whether somebody who was told this need not be told ``wanted``."""
@@ -37,9 +38,9 @@ class ToldTargets:
         self._wanted: dict[ReplicaKey, Told] = {}
         self._told: dict[ReplicaKey, Told] = {}
 
-    def decided(self, targets: Mapping[ReplicaKey, ReplicaTarget], revision: int) -> None:
-        """Go by these targets from now on, and by the latencies of this catalog revision."""
-        self._wanted = {key: Told(target, revision) for key, target in targets.items()}
+    def decided(self, targets: Mapping[ReplicaKey, ReplicaTarget], of: CatalogState) -> None:
+        """Go by these targets from now on, and by the latencies of this catalog."""
+        self._wanted = {key: Told(target, of) for key, target in targets.items()}
 
     def placed(self, key: ReplicaKey) -> bool:
         """Whether the plan places a replica."""

@@ -17,6 +17,7 @@ from controlplane.controller.events.journal import Journal
 from controlplane.controller.events.slo_watch import SloWatch
 from controlplane.controller.events.storage_watch import StorageWatch
 from controlplane.live_state import LiveState
+from controlplane.live_state.seldom import Seldom
 from controlplane.views.machines.core_shortage import reading
 from controlplane.views.storage_status import full, plain
 from planner.feedback.accuracies import Counted
@@ -46,6 +47,7 @@ class LoopReport:
         """
         self._live = live
         self._journal = journal
+        self._telling: Seldom[None] = Seldom(clock_s)
         self._rooms = rooms
         self._clock_s, self._wall_s = clock_s, wall_s
         self._seen: tuple[DiskRoom, ...] | None = None
@@ -127,26 +129,25 @@ class LoopReport:
             found += self._storage.answered(slow_ms, now_s)
         for kind, subject, message in found:
             self._journal.tell(kind, subject, message)
+        told = {
+            "turned_s": self._turned_s,
+            "plan_at": plan.created_at if plan is not None else "",
+            "events": dict(self._journal.told),
+            "rooms": plain(rooms),
+            "unwritable": unwritable,
+            "slow_ms": slow_ms,
+            "live_slow_ms": live_slow_ms,
+            "failed_starts": self.failed_starts,
+            "headroom": self.headroom,
+            "unmeasurable": [[*key, why] for key, why in self.unmeasurable.items()],
+            "accuracies": told_of(self.accuracies),
+            "contradicted": told_of(self.contradicted),
+            "answers": self.answers,
+            "cores_short": sorted(self._cores.short),
+            "slo_missed": sorted(self._slo.missing),
+        }
         with suppress(StateUnavailable):
-            await self._live.put_controller(
-                {
-                    "turned_s": self._turned_s,
-                    "plan_at": plan.created_at if plan is not None else "",
-                    "events": dict(self._journal.told),
-                    "rooms": plain(rooms),
-                    "unwritable": unwritable,
-                    "slow_ms": slow_ms,
-                    "live_slow_ms": live_slow_ms,
-                    "failed_starts": self.failed_starts,
-                    "headroom": self.headroom,
-                    "unmeasurable": [[*key, why] for key, why in self.unmeasurable.items()],
-                    "accuracies": told_of(self.accuracies),
-                    "contradicted": told_of(self.contradicted),
-                    "answers": self.answers,
-                    "cores_short": sorted(self._cores.short),
-                    "slo_missed": sorted(self._slo.missing),
-                }
-            )
+            await self._telling.answer(lambda: self._live.put_controller(told))
 
     def _why(self, what: str) -> str:
         """What the trouble is. Which catalog is known where this is read, and that it is not

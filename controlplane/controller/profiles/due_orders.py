@@ -13,7 +13,7 @@ from controlplane.profiling.due.profiles import Cause, measured_while_serving
 from controlplane.profiling.due.unanswered import unanswered
 from controlplane.settings import Settings
 from planner.types import Demand, Observation, class_of
-from variants.types import CatalogSnapshot, DeviceKind, ProfilingRequest, TaskName
+from variants.types import CatalogSnapshot, CatalogState, DeviceKind, ProfilingRequest, TaskName
 
 FIND_EVERY_S = 30.0
 """How long what was found to be due counts, while some of it is left and only profiles come."""
@@ -34,7 +34,7 @@ class DueOrders:
         self._one_machine = one_machine
         self._found: list[MeasuringOrder] = []
         self._basis: object = None
-        self._revision = -1
+        self._state: CatalogState = (-1, "")
         self._found_at_s = -inf
 
     async def find(
@@ -105,11 +105,11 @@ class DueOrders:
             id_: frozenset(one.kinds) for id_, one in nodes.items() if id_ in self._hosts
         }
         basis = (kinds, requests, kinds_there, frozenset(map(class_of, unmet)))
-        same = basis == self._basis and catalog.revision == self._revision
+        same = basis == self._basis and catalog.state == self._state
         backlog = any(not waits(order) for order in self._found)
         if same or (basis == self._basis and backlog and now_s - self._found_at_s < FIND_EVERY_S):
             return False
-        self._basis, self._revision, self._found_at_s = basis, catalog.revision, now_s
+        self._basis, self._state, self._found_at_s = basis, catalog.state, now_s
         return True
 
     async def _unmet(

@@ -29,6 +29,7 @@ from variants.errors import DeadlineExceeded, ModellessError, RuntimeFailed
 from variants.figures import figure, ms
 from variants.types import (
     CatalogSnapshot,
+    CatalogState,
     DeviceKindName,
     Profile,
     ProfileSource,
@@ -74,7 +75,7 @@ class ProfileChecks:
         self._snapshots: dict[bool, Snapshot] = {}
         """Made last, of profiles as measured (True) and as live latency has them."""
         self._look_at_s = float("-inf")
-        self._measured: tuple[int, Mapping[ProfileKey, Profile]] = (-1, {})
+        self._measured: tuple[CatalogState, Mapping[ProfileKey, Profile]] = ((-1, ""), {})
         self._contradicted: list[tuple[ProfileKey, str]] = []
         self._told: set[tuple[ProfileKey, str]] = set()
         """Profiles that were contradicted."""
@@ -119,9 +120,9 @@ class ProfileChecks:
         observation: Observation,
         workers: Iterable[WorkerStatus],
     ) -> None:
-        if known.revision != self._measured[0]:
+        if known.state != self._measured[0]:
             by_key = {(p.task, p.variant, p.device_kind): p for p in known.profiles}
-            self._measured = (known.revision, by_key)
+            self._measured = (known.state, by_key)
         measured = self._measured[1]
         held = [one for worker in workers for one in _held(worker, measured)]
         self._doubtful.look(now_s, held)

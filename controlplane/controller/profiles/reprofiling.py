@@ -16,6 +16,7 @@ from variants.catalog.protocol import Catalog
 from variants.errors import NotFound
 from variants.types import (
     CatalogSnapshot,
+    CatalogState,
     DeviceKindName,
     Profile,
     ProfileSource,
@@ -79,7 +80,7 @@ class Reprofiling:
         self._watch: DriftWatch[ProfileKey] = DriftWatch()
         self._asked: set[tuple[ProfileKey, str]] = set()
         self._profiles: dict[ProfileKey, Profile] = {}
-        self._revision = -1
+        self._state: CatalogState = (-1, "")
 
     def look(
         self,
@@ -88,9 +89,9 @@ class Reprofiling:
         workers: Iterable[WorkerStatus],
     ) -> tuple[ProfilingRequest, ...]:
         """The profiles that should be measured again and were not asked for yet."""
-        if catalog.revision != self._revision:
+        if catalog.state != self._state:
             self._profiles = {(p.task, p.variant, p.device_kind): p for p in catalog.profiles}
-            self._revision = catalog.revision
+            self._state = catalog.state
         seen = [
             (key, known.measured_at, _live(r, known))
             for worker in workers

@@ -24,7 +24,7 @@ from variants.buckets import bucket_of
 from variants.errors import NotFound, TaskNotFound
 from variants.figures import some_of
 from variants.texts.inputs import TEXT
-from variants.types import Stage, Task, TaskName, TensorSpec, VariantName
+from variants.types import CatalogState, Stage, Task, TaskName, TensorSpec, VariantName
 from workers.types import variant_id
 
 EXTENSIONS = [
@@ -69,7 +69,7 @@ class ProtocolViews:
         self._path = path
         self.is_ready = is_ready
         self._numbers: dict[TaskName, dict[str, str]] = {}
-        self._revision = -1
+        self._numbered_of: CatalogState = (-1, "")
         self._zero_ms = time.time() * 1000 - path.clock_ms()
         """When the query path's clock was 0, in ms since 1970."""
 
@@ -81,8 +81,8 @@ class ProtocolViews:
 
     def _numbered(self, task: TaskName) -> dict[str, str]:
         catalog = self._known.catalog
-        if catalog.revision != self._revision:
-            self._revision = catalog.revision
+        if catalog.state != self._numbered_of:
+            self._numbered_of = catalog.state
             self._numbers = {}
         found = self._numbers.get(task)
         if found is None:

@@ -115,7 +115,7 @@ def main() -> None:
                         b"content-type: application/octet-stream\r\n" % (one.task, running.port)
                     )
                     sent.append(Asked(one.at_s, {}, head + lengths + body))
-                found = played(running, sent)
+                found, _ = played(running, sent)
             shutil.rmtree(copy)
             others = ", ".join(f"{name} {count}" for name, count in sorted(found.others.items()))
             took_s = f"{found.took_s:.1f}" if found.took_s is not None else ""

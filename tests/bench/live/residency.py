@@ -9,7 +9,10 @@ tasks follow a Zipf distribution; the most popular tasks change places with othe
 times. The trace is the same for each eviction rule, and each begins with a fresh installation.
 
 Printed for each rule: loads, the seconds that they take by the profiles and that they took, and
-what clients were told. With ``--simulated`` nothing is started but for the export:
+what clients were told; with ``--why`` also what had become of the variant of each query that was
+refused as ``COLD``. With ``--equal`` all models are of one size and load for 0.02 to 0.4 s, which
+they wait for, so that other programs on the machine change nothing. With ``--simulated`` nothing is
+started but for the export:
 ``modelless simulate`` plays the trace on the exported catalog. With ``--cache`` it is played as two
 pure caches (``tests.bench.planning.eviction``), beside rules that know all rates, or the future:
 what could be saved at all.
@@ -19,6 +22,7 @@ import argparse
 import asyncio
 import csv
 import json
+import math
 import random
 import shutil
 import subprocess
@@ -27,24 +31,48 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from controlplane.cli.commands.planning.export import catalog_rows, device_rows
+from controlplane.machine import machine_kinds
+from controlplane.profiling.due.staleness import host_of
+from controlplane.settings import load_settings
+from controlplane.timestamps import timestamp
 from tests.integration.deployment import CLI, Deployment, deployed, environment, short_directory
 from tests.integration.trace_player import Asked, Told, play
 from tests.ports import free_port
+from variants.artifacts.store import FileArtifactStore
 from variants.catalog.protocol import Catalog
 from variants.catalog.sql import open_catalog
-from variants.types import CatalogSnapshot, Registration, TaskName
+from variants.types import (
+    CatalogSnapshot,
+    LatencyPoint,
+    ModelName,
+    ModelVersion,
+    Precision,
+    Profile,
+    Registration,
+    Slo,
+    Stage,
+    Task,
+    TaskName,
+    TensorSpec,
+    Variant,
+    VariantName,
+)
 
 TASKS = 200
 HELD = 20
+EQUAL_MIB, EQUAL_MS, EQUAL_LOADS_S = 20.0, 2.0, (0.02, 0.4)
+"""With ``--equal``: what each model takes, a batch of it, and the bounds of loads (log-uniform)."""
 WORKERS = 2
 EXPONENT = 0.9
 HEAD = 20
@@ -138,15 +166,70 @@ def register_copies(
         )
 
 
-def prepare(state: Path, seed: int) -> None:
-    """A state directory with the 200 tasks."""
-    originals = state.with_name("originals")
-    with tempfile.TemporaryDirectory() as folder:
-        register_originals(originals, Path(folder))
-    shutil.copytree(originals / "artifacts", state / "artifacts")
+def register_equal(state: Path, seed: int) -> None:
+    """So many tasks, each with a model of its own that waits while it loads."""
+    settings = load_settings(state_dir=state, workers=WORKERS)
+    (kind,) = machine_kinds(settings)
+    store, draw = FileArtifactStore(settings.artifacts_dir), random.Random(seed)
+    with closing(open_catalog(settings.catalog_url)) as catalog:
+        for number in range(TASKS):
+            load_s = math.exp(draw.uniform(*map(math.log, EQUAL_LOADS_S)))
+            name = f"task-{number:03}"
+            file = state / "model.txt"
+            file.write_text(name)
+            artifact = store.put(file)
+            task = Task(
+                name=TaskName(name),
+                inputs=(TensorSpec(name="features", dtype="float32", shape=(64,)),),
+                outputs=(TensorSpec(name="scores", dtype="float32", shape=(10,)),),
+                slo=Slo(latency_ms=draw.choice(SLOS_MS)),
+            )
+            variant = Variant(
+                task=task.name, name=VariantName("waits-v1-echo-fp32"), model=ModelName("waits"),
+                version=1, runtime="echo", precision=Precision.FP32, artifact=artifact,
+                size_bytes=len(name), accuracy=0.9, accuracy_rows=100,
+                options={"latency_ms": f"{EQUAL_MS:g}", "load_s": f"{load_s:.6f}"},
+            )  # fmt: skip
+            points = (
+                LatencyPoint(batch_size=1, p50_ms=EQUAL_MS, p95_ms=EQUAL_MS, p99_ms=EQUAL_MS),
+            )
+            profile = Profile(
+                task=task.name, variant=variant.name, device_kind=kind.name, points=points,
+                memory_mib=EQUAL_MIB, load_s=load_s, host=host_of(variant),
+                measured_at=timestamp(),
+            )  # fmt: skip
+            version = ModelVersion(
+                task=task.name, model=variant.model, version=1, stage=Stage.LIVE, source=artifact
+            )
+            catalog.register(
+                Registration(
+                    task=task, version=version, variants=(variant,), profiles=(profile,),
+                    device_kinds=(kind,),
+                )
+            )  # fmt: skip
+        file.unlink()
+
+
+def prepare(state: Path, seed: int, *, equal: bool) -> None:
+    """A state directory with the 200 tasks, whole or not at all."""
+    with tempfile.TemporaryDirectory(dir=state.parent) as folder:
+        originals, made = Path(folder) / "originals", Path(folder) / "state"
+        if equal:
+            made.mkdir()
+            register_equal(made, seed)
+        else:
+            measured_and_copied(originals, made, Path(folder), seed)
+        shutil.rmtree(state, ignore_errors=True)
+        made.rename(state)
+
+
+def measured_and_copied(originals: Path, made: Path, folder: Path, seed: int) -> None:
+    """Measure each classifier once, and give its profile to all tasks that have it."""
+    register_originals(originals, folder)
+    shutil.copytree(originals / "artifacts", made / "artifacts")
     with (
         closing(open_catalog(f"sqlite:///{originals / 'catalog.db'}")) as measured,
-        closing(open_catalog(f"sqlite:///{state / 'catalog.db'}")) as catalog,
+        closing(open_catalog(f"sqlite:///{made / 'catalog.db'}")) as catalog,
     ):
         register_copies(measured.snapshot(), catalog, seed)
 
@@ -223,24 +306,118 @@ class Outcome(NamedTuple):
     """Errors of another kind, and late answers."""
 
 
-def lived(state: Path, rule: str, memory_mib: float, queries: Sequence[Query]) -> Outcome:
+def lived(
+    state: Path, rule: str, memory_mib: float, queries: Sequence[Query]
+) -> tuple[Outcome, Counter[str]]:
+    """What happened, and what had become of the variants of refused queries."""
     rows = [0.5] * 64
     asked = [Asked(one.at_s, {"task": f"task-{one.task:03}", "inputs": [rows]}) for one in queries]
-    with deployed(state, workers=WORKERS, worker_memory_mib=memory_mib, eviction=rule) as running:
-        return played(running, asked)
+    with (
+        deployed(state, workers=WORKERS, worker_memory_mib=memory_mib, eviction=rule) as running,
+        Sightings(running) as seen,
+    ):
+        outcome, told = played(running, asked)
+    with closing(open_catalog(f"sqlite:///{state / 'catalog.db'}")) as catalog:
+        unloaded = unloaded_by_plans(catalog)
+    refused = [one for one in zip(asked, told.told, strict=True) if code_of(one[1]) == "COLD"]
+    whys = (
+        why_cold(str(query.body["task"]), told.began_s + query.at_s, answer, seen.seen, unloaded)
+        for query, answer in refused
+    )
+    return outcome, Counter(whys)
 
 
-def played(running: Deployment, queries: Sequence[Asked]) -> Outcome:
+class Sightings:
+    """What workers hold, looked at all the time."""
+
+    EVERY_S = 0.2
+
+    def __init__(self, running: Deployment) -> None:
+        self._running = running
+        self.seen: list[tuple[float, dict[tuple[str, str], str]]] = []
+        """Unix time, and the state of each task's variant by worker."""
+        self._ended = Event()
+        self._thread = Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> "Sightings":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._ended.wait(self.EVERY_S):
+            at_s = time.time()
+            with suppress(OSError, AssertionError):
+                held = {
+                    (str(one["task"]), str(worker["worker"])): str(one["state"])
+                    for worker in self._running.workers()
+                    for one in worker["replicas"]
+                }
+                self.seen.append((at_s, held))
+
+
+def unloaded_by_plans(catalog: Catalog) -> dict[tuple[str, str], list[float]]:
+    """When the control loop had a task's variant unloaded, in Unix time, by task and worker."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for tick in catalog.ticks(1_000):
+        for one in tick.body["actions"]:
+            if one["action"] == "unload":
+                at_s = datetime.fromisoformat(tick.at).timestamp()
+                found.setdefault((one["task"], one["worker"]), []).append(at_s)
+    return found
+
+
+def why_cold(
+    task: str,
+    at_s: float,
+    answer: Told,
+    seen: Sequence[tuple[float, Mapping[tuple[str, str], str]]],
+    unloaded: Mapping[tuple[str, str], Sequence[float]],
+) -> str:
+    """What had become of the variant before a query came that was refused."""
+    before = [held for seen_s, held in seen if seen_s <= at_s]
+    states = [{w: state for (t, w), state in held.items() if t == task} for held in before]
+    said = str(answer.body.get("error", ""))
+    turned_away = "; the load was refused" if "began" not in said and "begun" not in said else ""
+    if not states or not any("ready" in one.values() for one in states):
+        loads = bool(states) and "loading" in states[-1].values()
+        return "being loaded for the first time" if loads else f"never there{turned_away}"
+    if "loading" in states[-1].values():
+        return "being loaded again"
+    last = next(i for i in reversed(range(len(states))) if "ready" in states[i].values())
+    if last == len(states) - 1:
+        return "seen there a moment before"
+    gone_s = [s for s, _ in seen if s <= at_s][last]
+    workers = [worker for worker, state in states[last].items() if state == "ready"]
+    by_plan = any(
+        gone_s - 1.0 <= when <= gone_s + 1.5
+        for worker in workers
+        for when in unloaded.get((task, worker), ())
+    )
+    return f"left {'by a plan' if by_plan else 'for a query'}{turned_away}"
+
+
+class Answers(NamedTuple):
+    began_s: float
+    """Unix time of the trace's beginning."""
+    told: list[Told]
+
+
+def played(running: Deployment, queries: Sequence[Asked]) -> tuple[Outcome, Answers]:
     """What becomes of queries once an installation has settled."""
     time.sleep(SETTLE_S)
     before = loading(running)
+    began_s = time.time() + 0.1  # as `play` begins
     told = asyncio.run(play(running.port, queries))
     time.sleep(REPORTED_S)
     loads, took_s, profiled_s = (
         now - then for now, then in zip(loading(running), before, strict=True)
     )
     codes = Counter(map(code_of, told))
-    return Outcome(
+    outcome = Outcome(
         loads=round(loads),
         profiled_s=profiled_s,
         took_s=took_s,
@@ -248,6 +425,7 @@ def played(running: Deployment, queries: Sequence[Asked]) -> Outcome:
         cold=codes.pop("COLD", 0),
         others=codes,
     )
+    return outcome, Answers(began_s, told)
 
 
 def code_of(told: Told) -> str:
@@ -325,13 +503,15 @@ def main() -> None:
     parser.add_argument("--rules", default=",".join(RULES))
     parser.add_argument("--simulated", action="store_true", help="Start nothing.")
     parser.add_argument("--cache", action="store_true", help="Play it as pure caches.")
+    parser.add_argument("--why", action="store_true", help="Say what refused queries had met.")
+    parser.add_argument("--equal", action="store_true", help="Models of one size, that wait.")
     parser.add_argument("--state", type=Path, help="Keep what was registered there, or use it.")
     asked = parser.parse_args()
     queries, order = drawn(asked.seconds, asked.qps, asked.moves, asked.seed)
     with short_directory() as home:
         state = asked.state or home / "state"
         if not (state / "catalog.db").exists():
-            prepare(state, asked.seed)
+            prepare(state, asked.seed, equal=asked.equal)
         with closing(open_catalog(f"sqlite:///{state / 'catalog.db'}")) as catalog:
             known = catalog.snapshot()
         sizes = [profile.memory_mib for profile in known.profiles]
@@ -354,13 +534,14 @@ def main() -> None:
         )
         print("|---|--:|--:|--:|--:|--:|---|")
         for rule in asked.rules.split(","):
+            whys: Counter[str] = Counter()
             if asked.simulated:
                 export(home, known, memory_mib)
                 found = simulated(home, rule, queries, slos_ms)
             else:
                 copy = home / "s"
                 shutil.copytree(state, copy, ignore=shutil.ignore_patterns("run"))
-                found = lived(copy, rule, memory_mib, queries)
+                found, whys = lived(copy, rule, memory_mib, queries)
                 shutil.rmtree(copy)
             took = "" if found.took_s is None else f"{found.took_s:.1f}"
             others = ", ".join(f"{name} {count}" for name, count in sorted(found.others.items()))
@@ -369,6 +550,9 @@ def main() -> None:
                 f"| {found.cold} | {others} |",
                 flush=True,
             )
+            if asked.why:
+                for why, count in whys.most_common():
+                    print(f"  {rule}, COLD {count}: {why}", flush=True)
 
 
 if __name__ == "__main__":

@@ -5,12 +5,15 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from rich.console import Console
 
 from controlplane.building.types import Progress
 from controlplane.cli import start_lines
+from controlplane.cli.commands import lifecycle
 from controlplane.cli.render.words import left_words
 from controlplane.cli.start_lines import hello, own_name, progress
 from controlplane.settings import load_settings
@@ -56,6 +59,34 @@ def test_an_open_door_is_refused(
     assert (code, len(text.splitlines())) == (2, 1)
     assert "MODELLESS_HOST=0.0.0.0 is" in text
     assert said in text
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "said"),
+    [
+        ("kill -TERM $$", 1, "the start was ended by SIGTERM; nothing runs"),
+        ("exit 0", 1, "the start ended without a word"),
+        ("echo error: no; exit 3", 3, "error: no"),
+    ],
+)
+def test_a_start_in_the_background_that_ends_is_told_of(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    end: str,
+    code: int,
+    said: str,
+) -> None:
+    class Ends(subprocess.Popen[bytes]):
+        def __init__(self, _: object, **options: Any) -> None:
+            super().__init__(["sh", "-c", end], **options)
+
+    monkeypatch.setattr(lifecycle, "err", Console(stderr=True))
+    monkeypatch.setattr("controlplane.cli.commands.lifecycle.subprocess.Popen", Ends)
+    settings = load_settings(state_dir=tmp_path)
+    with pytest.raises(typer.Exit) as ended:
+        lifecycle._detach(settings, None)
+    assert (ended.value.exit_code, capsys.readouterr().err.strip()) == (code, said)
 
 
 def test_a_certificate_that_clients_would_refuse_is_refused(tmp_path: Path) -> None:

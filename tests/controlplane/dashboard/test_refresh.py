@@ -87,7 +87,7 @@ def test_while_the_catalog_is_away_it_is_said_that_queries_go_on(
     def away() -> None:
         raise StateUnavailable("the catalog does not answer")
 
-    for name in ("revision", "snapshot"):
+    for name in ("marks", "snapshot"):
         monkeypatch.setattr(page.catalog, name, away)
     tab.wait_for("$('health').textContent.startsWith('not up to date')")
 

@@ -37,7 +37,7 @@ async def test_of_layouts_only_that_of_the_plan_is_wanted(tmp_path: Path) -> Non
 
     async def wanted() -> set[DeviceKindName]:
         marks = await known.marks()
-        await known.refresh_plan(marks.plan_version)
+        await known.refresh_plan(marks)
         known.refresh_wanted(marks.inventory, None)
         return set(known.meeting.wanted(()).kinds())
 

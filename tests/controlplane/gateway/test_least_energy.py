@@ -53,7 +53,7 @@ async def test_what_a_joule_emits_is_of_the_present_hour(served: Served) -> None
     day = tuple(100.0 * hour for hour in range(24))
     profile = catalog.snapshot().profiles[0]
     catalog.put_profiles((profile,), (replace(KIND, carbon_g_per_kwh=day),))
-    await known.refresh_catalog(catalog.marks().revision)
+    await known.refresh_catalog(catalog.marks())
 
     def grams() -> float:
         view = served.gateway.path.snapshot.tasks[TASK.name]

@@ -117,7 +117,7 @@ async def test_a_plan_for_cost_is_followed_by_default(
         stored = served.gateway.catalog
         epoch = stored.acquire_leadership("test")
         stored.put_plan(planned(DOUBLE, epoch))
-        await served.gateway.known.refresh_plan(stored.marks().plan_version)
+        await served.gateway.known.refresh_plan(stored.marks())
         assert await answered_by(served) == DOUBLE
 
 

@@ -85,9 +85,12 @@ class MemoryCatalog(MemoryTasks):
         return self._snapshot.revision
 
     def marks(self) -> Marks:
-        version = self._plan.version if self._plan else 0
+        plan = self._plan
         return Marks(
-            revision=self._snapshot.revision, plan_version=version, inventory=self.inventory()
+            revision=self._snapshot.revision,
+            plan_version=plan.version if plan else 0,
+            inventory=self.inventory(),
+            planned_at=plan.created_at if plan else "",
         )
 
     def next_version(self, task: TaskName, model: ModelName) -> int:

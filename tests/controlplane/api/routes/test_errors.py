@@ -12,6 +12,7 @@ from controlplane.dashboard.pages import ICONS, PAGES
 from controlplane.settings import Settings
 from tests.controlplane.api.routes.made_api import client_of, make_api
 from variants.catalog.memory import MemoryCatalog
+from variants.catalog.protocol import Marks
 from variants.errors import StateUnavailable
 from variants.types import CatalogSnapshot
 
@@ -19,7 +20,7 @@ from variants.types import CatalogSnapshot
 class GoneCatalog(MemoryCatalog):
     """A catalog whose database is gone."""
 
-    def revision(self) -> int:
+    def marks(self) -> Marks:
         raise StateUnavailable("the database does not answer")
 
     def snapshot(self) -> CatalogSnapshot:
@@ -27,7 +28,7 @@ class GoneCatalog(MemoryCatalog):
 
 
 class BrokenCatalog(MemoryCatalog):
-    def revision(self) -> int:
+    def marks(self) -> Marks:
         raise ValueError("secret: /srv/password")
 
 
@@ -208,9 +209,9 @@ async def test_a_slow_catalog_does_not_hold_up_others(
     release = threading.Event()
 
     class SlowCatalog(MemoryCatalog):
-        def revision(self) -> int:
+        def marks(self) -> Marks:
             release.wait(60)
-            return super().revision()
+            return super().marks()
 
     async with client_of(make_api(tmp_path, settings, SlowCatalog())) as api:
         slow = asyncio.create_task(api.get("/v1/tasks"))

@@ -51,7 +51,7 @@ class Scaling:
         self.now_s += 1.0
         plan = Plan(version=1, epoch=1, placements=(), workers={KIND: count})
         decision = Decision(plan=plan, changed=False, actions=())
-        self.applier.know(decision, 1, specs or self.specs, {})
+        self.applier.know(decision, (1, ""), specs or self.specs, {})
         self.applier.apply([Scale(device_kind=KIND, count=count)], {KIND} if deployed else set())
         await asyncio.sleep(0)
         await asyncio.sleep(0)

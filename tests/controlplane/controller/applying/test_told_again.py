@@ -71,7 +71,7 @@ class Telling:
     async def turn(self, share: float = 0.5) -> list[float]:
         """One turn of the loop; what the worker was told in it."""
         before = len(self.pool.told)
-        self.applier.know(self.decision(share), 1, self.specs, {"w1": worker("w1", A)})
+        self.applier.know(self.decision(share), (1, ""), self.specs, {"w1": worker("w1", A)})
         self.applier.tell_targets()
         for _ in range(5):
             await asyncio.sleep(0)
@@ -134,7 +134,7 @@ async def test_a_load_whose_worker_has_left_before_its_turn_is_no_failure(
     load = Load(worker=KEY[0], task=KEY[1], variant=A)
     before = len(telling.pool.told)
     assert telling.applier.apply([load], {}) == [load]
-    telling.applier.know(telling.decision(0.5), 1, telling.specs, {})
+    telling.applier.know(telling.decision(0.5), (1, ""), telling.specs, {})
     for _ in range(5):
         await asyncio.sleep(0)
     assert (len(telling.pool.told), await telling.events()) == (before, [])

@@ -23,7 +23,7 @@ OTHER = ReplicaTarget(share=0.75, longest_batch_ms=100.0)
 
 def decided(target: ReplicaTarget = TARGET) -> ToldTargets:
     targets = ToldTargets()
-    targets.decided({A: target, B: target}, revision=1)
+    targets.decided({A: target, B: target}, of=(1, ""))
     return targets
 
 
@@ -42,9 +42,9 @@ def test_only_what_is_ready_and_was_told_nothing_is_told() -> None:
 def test_an_equal_target_is_not_told_again() -> None:
     targets = decided()
     targets.told(A, targets.of(A))
-    targets.decided({A: TARGET}, revision=1)
+    targets.decided({A: TARGET}, of=(1, ""))
     assert targets.untold({A}) == []
-    targets.decided({A: OTHER}, revision=1)
+    targets.decided({A: OTHER}, of=(1, ""))
     assert targets.untold({A}) == [A]
 
 
@@ -52,16 +52,16 @@ def test_a_rate_is_told_again_once_it_differs_by_a_tenth_from_what_was_told() ->
     targets = decided(TARGET._replace(qps=10.0))
     targets.told(A, targets.of(A))
     for qps, told in ((10.9, []), (9.1, []), (11.2, [A]), (8.9, [A]), (0.0, [A])):
-        targets.decided({A: TARGET._replace(qps=qps)}, revision=1)
+        targets.decided({A: TARGET._replace(qps=qps)}, of=(1, ""))
         assert targets.untold({A}) == told, qps
-    targets.decided({A: OTHER._replace(qps=10.0)}, revision=1)
+    targets.decided({A: OTHER._replace(qps=10.0)}, of=(1, ""))
     assert targets.untold({A}) == [A]
 
 
 def test_a_rate_is_told_where_nothing_was_planned_before() -> None:
     targets = decided()
     targets.told(A, targets.of(A))
-    targets.decided({A: TARGET._replace(qps=0.01)}, revision=1)
+    targets.decided({A: TARGET._replace(qps=0.01)}, of=(1, ""))
     assert targets.untold({A}) == [A]
 
 
@@ -79,7 +79,7 @@ def test_constant_queries_are_told_once() -> None:
         seen = observation(
             registered, report("w1", held[0]), report("w2", held[1]), demand=[demand(100.0)]
         )
-        targets.decided(tick(seen).targets, revision=1)
+        targets.decided(tick(seen).targets, of=(1, ""))
         for key in targets.untold({A, (WorkerId("w2"), *A[1:])}):
             targets.told(key, targets.of(key))
             told.append(key)
@@ -94,7 +94,7 @@ def test_constant_queries_are_told_once() -> None:
 def test_a_target_that_changed_while_it_was_being_told_is_told_again() -> None:
     targets = decided()
     telling = targets.of(A)
-    targets.decided({A: OTHER}, revision=1)
+    targets.decided({A: OTHER}, of=(1, ""))
     targets.told(A, telling)
     assert targets.untold({A}) == [A]
 
@@ -102,9 +102,9 @@ def test_a_target_that_changed_while_it_was_being_told_is_told_again() -> None:
 def test_new_latencies_are_told() -> None:
     targets = decided()
     targets.told(A, targets.of(A))
-    targets.decided({A: TARGET}, revision=2)
+    targets.decided({A: TARGET}, of=(2, ""))
     assert targets.untold({A}) == [A]
-    assert targets.of(A) == Told(TARGET, 2)
+    assert targets.of(A) == Told(TARGET, (2, ""))
 
 
 def test_what_left_and_came_back_is_told_again() -> None:

@@ -13,7 +13,8 @@ from redis import Redis
 
 from controlplane.live_state import PREFIX
 from tests.controlplane.controller.loop.asked import A, B, crowd, routed
-from tests.controlplane.fleet import FailingCatalog, eventually, fleet
+from tests.controlplane.fleet import FailingCatalog, eventually, fleet, register_echo
+from tests.variants.catalog.copies import fail_over, rows_of
 from variants.catalog.memory import MemoryCatalog
 from variants.catalog.sql import open_catalog
 
@@ -66,6 +67,47 @@ async def test_while_the_database_is_locked_a_new_worker_is_loaded(tmp_path: Pat
         assert plan is not None
         assert {placement.worker for placement in plan.placements} == {"w2"}
         await eventually(lambda: it.kinds_of_events().count("loaded") == 4)
+    catalog.close()
+
+
+async def test_a_replica_that_lagged_takes_over_the_database(tmp_path: Path) -> None:
+    """It gives the number of a lost revision to another one."""
+    url = f"sqlite:///{tmp_path / 'catalog.db'}"
+    catalog = open_catalog(url)
+    async with fleet(tmp_path, catalog=catalog) as it:
+        it.register("a")
+        it.control()
+        await it.until_ready(w1=[A])
+        lagging = rows_of(url)
+        it.register("b")
+        await it.until_ready(w1=[A, B])
+        revision = catalog.revision()
+        other = f"sqlite:///{tmp_path / 'other.db'}"
+        with closing(open_catalog(other)) as elsewhere:
+            fail_over(other, lagging)
+            c = register_echo(elsewhere, it.store, it.folder, "c")
+            assert elsewhere.revision() == revision
+        fail_over(url, rows_of(other))
+        await it.until_ready(w1=[A, c])
+    catalog.close()
+
+
+async def test_a_plan_that_the_database_has_lost_is_stored_again(tmp_path: Path) -> None:
+    """Gateways go by what stands there, and nothing else may change for long."""
+    url = f"sqlite:///{tmp_path / 'catalog.db'}"
+    catalog = open_catalog(url)
+    async with fleet(tmp_path, catalog=catalog) as it:
+        it.register("a")
+        it.control()
+        await it.until_ready(w1=[A])
+        await eventually(lambda: "loaded" in it.kinds_of_events())
+        plan = catalog.latest_plan()
+        assert plan is not None
+        fail_over(url, {**rows_of(url), "plans": ()})
+        await eventually(catalog.latest_plan)
+        again = catalog.latest_plan()
+        assert again is not None
+        assert (again.version, again.placements) == (plan.version + 1, plan.placements)
     catalog.close()
 
 

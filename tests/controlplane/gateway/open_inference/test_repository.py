@@ -104,7 +104,7 @@ async def test_v2_says_as_largest_batch_what_any_live_variant_takes(served: Serv
         catalog.put_profiles((replace(found, points=points),))
         model = ModelName(variant.partition("-")[0])
         catalog.set_stage([found.task], model, 1, stage)
-        await known.refresh_catalog(catalog.marks().revision)
+        await known.refresh_catalog(catalog.marks())
 
     async def most(of: str) -> int:
         found: int = (await served.get(f"/v2/models/letters{of}/config")).json["max_batch_size"]
@@ -125,7 +125,7 @@ async def test_v2_says_as_largest_batch_nothing_of_kinds_that_are_gone(served: S
         for one in catalog.snapshot().profiles
     )
     catalog.put_profiles(profiles, (gone,))
-    await known.refresh_catalog(catalog.marks().revision)
+    await known.refresh_catalog(catalog.marks())
     assert (await served.get("/v2/models/letters/config")).json["max_batch_size"] == 1
     await served.worker("w1", FAST)
     assert (await served.get("/v2/models/letters/config")).json["max_batch_size"] == 8

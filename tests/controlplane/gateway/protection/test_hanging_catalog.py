@@ -7,6 +7,7 @@ from threading import Event
 import pytest
 
 from tests.controlplane.serving import FAST, query, serving
+from variants.catalog.protocol import Marks
 
 ASKED = 40
 """More than the threads that asyncio has by itself, on whatever machine."""
@@ -20,15 +21,15 @@ async def test_metrics_are_read_while_the_database_hangs(
     async with serving(short_folder, live_url) as served:
         await served.worker("w1", FAST)
         catalog = served.gateway.catalog
-        waiting = 0
+        marks, waiting = catalog.marks(), 0
 
-        def hangs() -> int:
+        def hangs() -> Marks:
             nonlocal waiting
             waiting += 1
             goes_on.wait(60)
-            return 1
+            return marks
 
-        monkeypatch.setattr(catalog, "revision", hangs)
+        monkeypatch.setattr(catalog, "marks", hangs)
         readers = [asyncio.create_task(served.get("/v1/tasks")) for _ in range(ASKED)]
         try:
             while not waiting:  # noqa: ASYNC110

@@ -2,20 +2,28 @@
 
 import asyncio
 import contextlib
+import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
+from types import FrameType
 
+import psutil
 import pytest
 import typer
 
 from controlplane.cli import starting
 from controlplane.cli.outcome import INTERRUPTED
+from controlplane.cluster.one_machine import template_process
 from controlplane.live_state import ENDING, opened
 from controlplane.settings import Settings
+from controlplane.startup import interruption, valkey
 from controlplane.startup import supervisor as startup
 from controlplane.startup.interruption import ONE_SIGNAL_S, Interruption
-from controlplane.startup.processes import deaf_to_hang_ups
+from controlplane.startup.presence import running
+from controlplane.startup.processes import deaf_to_hang_ups, is_alive
+from controlplane.startup.supervisor import Supervisor
 from controlplane.startup.valkey import announce_end
 from tests.controlplane.startup.supervising.supervised import supervisor
 
@@ -131,6 +139,93 @@ def test_the_first_signal_breaks_off_a_wait_that_does_not_look_for_it() -> None:
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGTERM)
     signal.raise_signal(signal.SIGTERM)  # the same, passed on
+
+
+def test_a_second_signal_ends_a_start_at_once_and_breaks_no_stop_off(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(os, "_exit", ended.append)
+    monkeypatch.setattr(interruption, "ONE_SIGNAL_S", -1.0)
+    said: list[str] = []
+    keeper = supervisor(settings, said)
+    keeper.claim()
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGTERM)
+    template = psutil.Process(keeper._template.pid) if keeper._template else None
+    signal.raise_signal(signal.SIGTERM)
+    assert ended == [130]
+    assert said == ["killed on request; queries in flight are lost"]
+    assert template is None or not is_alive(template)
+    keeper.stop()
+    signal.raise_signal(signal.SIGTERM)  # as one that comes while it stops
+    assert ended == [130, 130]
+
+
+FILES = {one.__file__ for one in (startup, valkey, template_process, subprocess)}
+"""Where a start is interrupted: what begins processes, and what has to know of them."""
+Line = tuple[str, int]
+
+
+class Lines:
+    """The lines of ``FILES`` that run in this thread; at one of them SIGTERM comes, once."""
+
+    def __init__(self, interrupted: Line | None = None) -> None:
+        self._interrupted = interrupted
+        self.seen: dict[Line, None] = {}
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> "Lines | None":
+        if frame.f_code.co_filename not in FILES:
+            return None
+        line = frame.f_code.co_filename, frame.f_lineno
+        if event == "line" and line not in self.seen:
+            self.seen[line] = None
+            if line == self._interrupted:
+                signal.raise_signal(signal.SIGTERM)
+        return self
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("every", [25, pytest.param(3, marks=pytest.mark.campaign)])
+def test_whenever_a_start_is_interrupted_nothing_is_left_running(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, every: int
+) -> None:
+    """At lines of it, up to where Ray would be started, and of what ends it."""
+
+    def begins(_: object, keeper: Supervisor) -> None:
+        keeper._begin()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("controlplane.startup.settings_warnings.oversights", lambda _: ())
+    monkeypatch.setattr(starting, "_prepare", lambda *_: None)
+    monkeypatch.setattr(starting, "_start", begins)
+    monkeypatch.setattr(startup, "start_ray", lambda *_: None)
+    monkeypatch.setattr(startup, "joined_ray", lambda: "")
+
+    def started(lines: Lines) -> list[str]:
+        """What is left running of a start."""
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        before, output = set(psutil.Process().children()), sys.stdout
+        sys.settrace(lines)
+        try:
+            with pytest.raises((typer.Exit, KeyboardInterrupt)):
+                starting.start_and_serve(settings, None)
+        finally:
+            sys.settrace(None)
+            sys.stdout = output
+        left = [one for one in set(psutil.Process().children()) - before if is_alive(one)]
+        found = [" ".join(one.cmdline()[:3]) for one in left]
+        for one in left:
+            one.kill()
+        assert running(settings) is None
+        return found
+
+    every_line = Lines()
+    assert started(every_line) == []
+    assert len(every_line.seen) > 150
+    chosen = list(every_line.seen)[::every]
+    left = {line: started(Lines(line)) for line in chosen}
+    assert {line: found for line, found in left.items() if found} == {}
 
 
 async def test_whoever_follows_the_live_state_hears_that_all_is_stopped(live_url: str) -> None:

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -12,6 +13,7 @@ from controlplane.cluster.processes.ray_environment import ray_dir
 from controlplane.settings import Settings
 from controlplane.startup.presence import read_state, running, state_path
 from controlplane.startup.state_directory import clear_files, clear_leftovers, prepare
+from controlplane.startup.valkey import EmbeddedValkey
 from tests.controlplane.startup.supervising.supervised import supervisor
 from variants.errors import Conflict, InvalidInput
 
@@ -54,6 +56,23 @@ def test_a_state_file_that_says_nothing_counts_as_none(settings: Settings, text:
     state_path(settings).write_text(text)
     assert read_state(settings) is None
     assert clear_leftovers(settings) == 0
+
+
+def test_a_valkey_that_nobody_could_write_down_is_ended(settings: Settings) -> None:
+    """Whoever started it was killed before it could."""
+    prepare(settings)
+    with TemporaryDirectory() as elsewhere:
+        left, other = EmbeddedValkey(settings.run_dir), EmbeddedValkey(Path(elsewhere))
+        try:
+            left.start()
+            other.start()
+            assert clear_leftovers(settings) == 1
+            assert not left.alive()
+            assert other.alive()
+            assert clear_leftovers(settings) == 0
+        finally:
+            left.stop()
+            other.stop()
 
 
 def test_nothing_runs_where_there_is_no_directory(settings: Settings, tmp_path: Path) -> None:
