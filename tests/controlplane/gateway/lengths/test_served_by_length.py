@@ -137,11 +137,11 @@ async def test_a_variant_of_another_length_is_said_to_be_there(served: Served) -
     )
 
 
-async def test_a_picture_is_none_of_its_rows(served: Served) -> None:
+async def test_where_rows_are_no_pictures_of_any_width_none_is_taken(served: Served) -> None:
     headers = [("Content-Type", "image/png"), ("X-Modelless-Task", "texts")]
     answer = await served.ask(b"\x89PNG\r\n\x1a\n", headers=headers)
     assert answer.error[:2] == (400, "INVALID_INPUT")
-    assert "takes rows of several lengths" in answer.error[2]
+    assert answer.error[2].startswith("task 'texts' takes no image: its input is float32 [-1]")
 
 
 async def test_under_pressure_such_a_query_is_read_and_answered(served: Served) -> None:
