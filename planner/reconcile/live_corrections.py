@@ -16,6 +16,11 @@ A query of now meets the rhythm of now, at little load an idle worker. What a wo
 a matter of batches that follow on one another, which workers tell as well
 (``planner.rhythms.busy_time``). The catalog ``alone`` has what these take beside the rest.
 
+What else computes on a machine slows all variants alike, and only those that run show it. So where
+those of a device kind are slower than their profiles say, plans count the others as slower as well
+(``planner.rhythms.shared_slowness``): else a plan would move to one of them, see that it is as slow
+there, and move on.
+
 Evidence moves a correction in proportion to the batches behind it. Where none comes, a correction
 upwards is slowly forgotten: a variant that is not chosen because it once was slow gets another
 chance.
@@ -34,9 +39,12 @@ from planner.reconcile.live_profiles import (
     Ratios,
     SizeRatio,
     live_profile,
+    machine_ratio,
     size_of,
+    slowed,
     with_busy,
 )
+from planner.rhythms.shared_slowness import Slowness, shared_slowness
 from planner.steps import finish
 from planner.types import ProfileKey
 from variants.types import CatalogSnapshot, DeviceKindName, Profile, TaskName
@@ -64,6 +72,9 @@ CLEAR = 2.0
 DIFFERENT = 0.1
 """Standard deviation of the logarithm by which workers of a kind differ: one that is surer than
 that of what a busy worker takes counts no more for it."""
+QUIET_S = 30.0
+"""What has run no batch for so long says nothing of the machine of now, and is believed to be as
+slow as those that run."""
 TOLD_S = 15.0
 """After a profile was measured again, workers are not heard for so long, or until they tell of
 fewer batches than before: until they are told of it, a turn or two of the control loop later, and
@@ -71,6 +82,7 @@ begin anew, they go by the one before."""
 
 
 NOTHING: BusyRatios = {}
+NONE_BESIDE: Mapping[int, float] = {}
 
 
 class Seen(NamedTuple):
@@ -92,11 +104,15 @@ class _Correction:
 
     __slots__ = (
         "batches", "before", "beside", "busy", "deaf_until_s", "estimate", "looked_s", "mark",
-        "used", "used_beside", "used_busy",
+        "ran_s", "used", "used_beside", "used_busy",
     )  # fmt: skip
 
-    def __init__(self, mark: str, now_s: float, before: int = 0) -> None:
-        """``before``: so many batches were compared with the profile that there was until now."""
+    def __init__(self, mark: str, now_s: float, before: int = 0, ran_s: float = -inf) -> None:
+        """
+        Args:
+            before: so many batches were compared with the profile that there was until now.
+            ran_s: when the last of them had run.
+        """
         self.mark = mark
         self.before = before
         self.deaf_until_s = inf if before else -inf
@@ -113,6 +129,8 @@ class _Correction:
         self.batches = 0
         """How many batches all workers together had run when it was last looked at."""
         self.looked_s = now_s
+        self.ran_s = ran_s
+        """When a look last found batches that had run since the one before."""
 
     def take(self, voices: list[Seen], now_s: float, relax_s: float) -> None:
         """Bring the estimate up to date; ``relax_s``: how soon it is forgotten without news."""
@@ -126,6 +144,7 @@ class _Correction:
         # Fewer than before: workers have left or begun anew, and others may have run some.
         fresh = max(0, batches - self.batches)
         if fresh > 0:
+            self.ran_s = now_s
             part = min(1.0, (batches if self.batches < ENOUGH else fresh) / ENOUGH)
             for size, (said, beside) in _means(voices).items():
                 known, share = self.estimate.get(size, _NONE), self.beside.get(size, 0.0)
@@ -145,6 +164,11 @@ class _Correction:
                 if each.ratio > 0.0:
                     self.busy[size] = each._replace(ratio=each.ratio * keep)
         self.batches, self.looked_s = batches, now_s
+
+    @property
+    def runs(self) -> bool:
+        """Whether it has run lately."""
+        return self.looked_s - self.ran_s <= QUIET_S
 
     @property
     def compared(self) -> int:
@@ -256,6 +280,8 @@ class LiveCorrections:
         """The catalog for plans that was made last, and of which corrected one."""
         self._planned: dict[ProfileKey, _Planned] = {}
         """Its profiles, as ``_profiles`` for the same reason."""
+        self._slowness: dict[DeviceKindName, Slowness] = {}
+        """Of what does not run, as it is counted with: it moves only if it has moved far enough."""
 
     def look(self, now_s: float, seen: Iterable[Seen], refusing: Container[TaskName] = ()) -> bool:
         """Take in what workers say now; whether a correction in use has changed, or only what plans
@@ -294,7 +320,9 @@ class LiveCorrections:
             elif voices and known.mark != voices[0].mark:
                 changed |= bool(known.used)
                 changed_alone |= bool(known.used_busy)
-                known = self._known[key] = _Correction(voices[0].mark, now_s, known.compared)
+                known = self._known[key] = _Correction(
+                    voices[0].mark, now_s, known.compared, known.ran_s
+                )
             known.take(voices, now_s, REFUSING_RELAX_S if key[0] in refusing else RELAX_S)
             changed |= known.settle()
             changed_alone |= known.settle_busy()
@@ -324,7 +352,7 @@ class LiveCorrections:
                 self._profiles.pop(key, None)
                 self._planned.pop(key, None)
                 if mark is not None:
-                    self._known[key] = _Correction(mark, one.looked_s, one.compared)
+                    self._known[key] = _Correction(mark, one.looked_s, one.compared, one.ran_s)
         if changed:
             self._made = self._alone = None
         return changed
@@ -343,22 +371,52 @@ class LiveCorrections:
         if not by_neighbours and not any(one.used_busy for one in self._known.values()):
             return corrected
         if self._alone is None or self._alone[0] is not corrected:
+            self._find_slowness(catalog)
             pairs = zip(catalog.profiles, corrected.profiles, strict=True)
             made = tuple([self._planned_by(*pair) for pair in pairs])
             self._alone = (corrected, replace(corrected, profiles=made))
         return self._alone[1]
 
+    def _find_slowness(self, catalog: CatalogSnapshot) -> None:
+        """Find what variants of each kind that run say of those that do not."""
+        shown: dict[DeviceKindName, list[tuple[float, float]]] = {}
+        for profile in catalog.profiles:
+            one = self._known.get(profile_key(profile))
+            if one is not None and one.used_busy and one.runs:
+                shown.setdefault(profile.device_kind, []).append(
+                    machine_ratio(profile, one.used_busy)
+                )
+        before, self._slowness = self._slowness, {}
+        for kind, said in shown.items():
+            now = shared_slowness(said)
+            if now is None:
+                continue
+            used = before.get(kind)
+            same = used is not None and abs(now.ratio - used.ratio) <= NOTICED.typical
+            self._slowness[kind] = used if used is not None and same else now
+
     def _planned_by(self, profile: Profile, corrected: Profile) -> Profile:
         one = self._known.get(key := profile_key(profile))
-        if one is None:
+        slowness = self._slowness.get(profile.device_kind)
+        if one is not None and (one.runs or (one.used and not one.used_busy)):
+            slowness = None  # it shows itself how slow it is
+        if one is None and slowness is None:
             return corrected
         part = self.interference.get(profile.device_kind, 0.0)
-        of = _Planned(profile, corrected, one.used_beside, one.used_busy, part, corrected)
+        beside, busy = (one.used_beside, one.used_busy) if one else (NONE_BESIDE, NOTHING)
+        of = _Planned(profile, corrected, beside, busy, part, slowness, corrected)
         known = self._planned.get(key)
         if known is None or not known.is_of(of):
-            found = self._without_neighbours(profile, corrected, one, part)
-            known = of._replace(made=with_busy(found, profile, one.used_busy))
-            self._planned[key] = known
+            found = (
+                corrected
+                if one is None
+                else self._without_neighbours(profile, corrected, one, part)
+            )
+            if busy:
+                made = with_busy(found, profile, _at_least(busy, slowness))
+            else:
+                made = found if slowness is None else slowed(found, profile, slowness)
+            known = self._planned[key] = of._replace(made=made)
         return known.made
 
     def _without_neighbours(
@@ -404,12 +462,24 @@ class _Planned(NamedTuple):
     beside: Mapping[int, float]
     busy: BusyRatios
     part: float
+    slowness: Slowness | None
     made: Profile
 
     def is_of(self, other: "_Planned") -> bool:
         """Whether both are made of the same."""
         pairs = zip(self[:4], other[:4], strict=True)
-        return self.part == other.part and all(one is another for one, another in pairs)
+        rest = self[4:6] == other[4:6]
+        return rest and all(one is another for one, another in pairs)
+
+
+def _at_least(ratios: BusyRatios, slowness: Slowness | None) -> BusyRatios:
+    """What was last seen, or as slow as those that run now where that is slower."""
+    if slowness is None:
+        return ratios
+    return {
+        size: each if each.ratio >= slowness.ratio else BusyRatio(*slowness)
+        for size, each in ratios.items()
+    }
 
 
 def _less(ratio: float, less: float) -> float:

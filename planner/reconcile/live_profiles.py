@@ -14,6 +14,7 @@ from math import exp, log, log1p
 from typing import NamedTuple
 
 from planner.latency_table import LatencyTable, latency_table
+from planner.rhythms.shared_slowness import Slowness
 from planner.selection.snapshot import SURE, margin, typical_points
 from variants.types import LatencyPoint, Profile
 
@@ -162,6 +163,36 @@ def with_busy(live: Profile, profile: Profile, ratios: BusyRatios) -> Profile:
         busy.append((point.batch_size, point.p95_ms * exp(ratio) * sure))
     # What is known best of one size makes the others known as well.
     return replace(live, busy=tuple(busy), busy_error=min(one.error for one in ratios.values()))
+
+
+def slowed(live: Profile, profile: Profile, slowness: Slowness) -> Profile:
+    """A profile of which nothing runs, with what plans count its batches with where others of its
+    kind are slower than their profiles say.
+
+    Its margin stays: whether its own profile is right is as unknown as before.
+
+    Args:
+        live: made of ``profile`` by what is known of it.
+    """
+    times = exp(slowness.ratio)
+    busy = tuple([(p.batch_size, p.p95_ms * times * margin(profile, p)) for p in profile.points])
+    return replace(live, busy=busy, busy_error=slowness.error)
+
+
+def machine_ratio(profile: Profile, ratios: BusyRatios) -> tuple[float, float]:
+    """What batches that follow on one another say of the machine: the logarithm of how many times
+    the profile they take without what each may pay for itself, and how sure that is.
+
+    Args:
+        ratios: at least one; the surest counts.
+    """
+    times = latency_table(tuple([(p.batch_size, p.p95_ms) for p in profile.points]))
+    size, known = min(ratios.items(), key=lambda one: (one[1].error, one[0]))
+    if known.ratio <= 0.0:
+        return known.ratio, known.error
+    own_ms = times.ms[min(1 << size, times.max_batch)]
+    longer = exp(known.ratio) - 1.0
+    return log1p(max(0.0, longer - MOST_PAID_MS / own_ms)), known.error
 
 
 def _live_point(

@@ -15,18 +15,19 @@ from math import inf
 
 from planner.selection.load_balancing import compared, expected_first
 from planner.selection.open_batches import OpenBatches
-from planner.selection.prices import Offers, UsualFills, exhausted, priced, quickest
+from planner.selection.prices import Offers, UsualFills, exhausted, overtaking, priced, quickest
 from planner.selection.refusal import crowded, shed
 from planner.selection.route_targets import RouteTargets
 from planner.selection.routes import RouteTable
 from planner.selection.select import Pick, earliest, load_or_refuse, select
 from planner.selection.shedding import Shedding
-from planner.types import Choice, Query, Reason, Refusal, Snapshot, WorkerView
+from planner.types import Choice, Query, Reason, Refusal, RefusalCode, Snapshot, WorkerView
 from variants.slots import tuple_of
 from variants.types import Prefer, TaskName, WorkerId
 
 # Looking a member up in its enumeration takes ten times as long as a name.
 ACCURACY, LATENCY, PLANNED = Prefer.ACCURACY, Prefer.LATENCY, Reason.PLANNED
+OVERLOADED = RefusalCode.OVERLOADED
 WINDOW = 1.0
 """Part of its room that a target has as long as no queries are refused."""
 OVERFLOW = 0.3
@@ -56,6 +57,14 @@ either. How long its queue is says nothing of that: what waits there may have to
 FULL_WINDOW = 0.5
 """Above this window that is heeded. Below it all are full, and each refusal that is spared is one
 by which the window would have narrowed (docs/decisions/0042-several-gateways.md has the sweep)."""
+OVERTAKES = 0.3
+"""Part of the queries that were to come before what waits, and did, from which on others try it at
+once. Where SLOs are alike there is nobody to overtake, and each try would be refused
+(docs/decisions/0008-policies.md#who-may-come-before-others has what it is worth)."""
+TRIED_AGAIN_MS = 500.0
+"""So often one tries it where fewer did."""
+TRIED = 0.05
+"""What one more try counts for in that part."""
 MOST_FULL = 4_096
 """So many workers and tasks are remembered before those are forgotten that are over."""
 ROOM = 0.3
@@ -74,11 +83,14 @@ class CongestionWindow:
     """
 
     __slots__ = (
-        "_asked_ms", "_at_ms", "_average", "_full", "_since_ms", "_value", "batches", "shedding",
-        "usual",
+        "_asked_ms", "_at_ms", "_average", "_full", "_overtaken", "_since_ms", "_tried", "_trying",
+        "_value", "batches", "overtaking", "shedding", "usual",
     )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, *, overtaking: bool = True) -> None:
+        """``overtaking``: queries that have no time to wait for all that waits at any worker are
+        sent to one all the same, which may let them come before."""
+        self.overtaking = overtaking
         self.batches = OpenBatches()
         """What queries that were sent wait for."""
         self.shedding = Shedding()
@@ -91,9 +103,43 @@ class CongestionWindow:
         self._full: dict[tuple[WorkerId, TaskName], tuple[float, float]] = {}
         """Until when a worker is thought to have no time for a task, and the latency SLO of the
         query that it had none for."""
+        self._overtaken = 1.0
+        """Part of the queries that were to come before what waits, and did."""
+        self._tried = (-inf, 0)
+        """When one last was to, and its draw."""
+        self._trying: dict[tuple[WorkerId, int], None] = {}
+        """Those that were to, by worker and draw; the oldest first."""
+
+    def may_overtake(self, query: Query, now_ms: float) -> bool:
+        """Whether a query that has no time to wait for all that waits at any worker is to ask one
+        all the same."""
+        if not self.overtaking or self._overtaken >= OVERTAKES:
+            return self.overtaking
+        tried_ms, draw = self._tried
+        return now_ms >= tried_ms + TRIED_AGAIN_MS or draw == query.draw
+
+    def overtakes(self, worker: WorkerId, query: Query, now_ms: float) -> None:
+        """A query is to come before what waits at a worker, unless ``stays_behind`` says that it
+        did not. However often it is looked at, it counts once."""
+        tries = (worker, query.draw)
+        if tries in self._trying:
+            return
+        if len(self._trying) >= MOST_FULL:
+            del self._trying[next(iter(self._trying))]
+        self._trying[tries] = None
+        self._tried = (now_ms, query.draw)
+        self._overtaken += TRIED * (1.0 - self._overtaken)
+
+    def stays_behind(self, worker: WorkerId, query: Query) -> None:
+        """A worker has no time for a query; if it was to come before others there, it did not."""
+        tries = (worker, query.draw)
+        if tries in self._trying:
+            del self._trying[tries]
+            self._overtaken -= TRIED
 
     def had_no_time(self, worker: WorkerId, query: Query, now_ms: float) -> None:
         """A worker said that it has no time for a query."""
+        self.stays_behind(worker, query)
         if len(self._full) >= MOST_FULL:
             self._full = {key: full for key, full in self._full.items() if full[0] > now_ms}
         self._full[worker, query.task] = (now_ms + FULL_MS, query.latency_ms)
@@ -157,6 +203,10 @@ def choose(
 ) -> Choice | Refusal:
     """The variant and worker that answer a query, or why none does: by the plan, if it can.
 
+    Where prices decide, how long queues are says whether a query is in time. One that has not the
+    time for all that waits anywhere asks a worker all the same, as what waits there may have more
+    time than it.
+
     A query that finds no room on its targets, or was refused there, goes wherever it completes
     first. That spreads a peak over all workers, on the variants that take least time. But it keeps
     off workers that are busy with the batches of other classes: it would run there by itself, and
@@ -193,7 +243,15 @@ def choose(
         if own is not None:
             return own
         search = load_or_refuse if exhausted(query) else select
-        return search(snapshot, query._replace(prefer=LATENCY), now_ms)
+        found = search(snapshot, query._replace(prefer=LATENCY), now_ms)
+        if not isinstance(found, Refusal) or found.code is not OVERLOADED:
+            return found
+        if congestion.may_overtake(query, now_ms):
+            first = overtaking(offers, query, now_ms, transport_ms, congestion.is_full)
+            if first is not None:
+                congestion.overtakes(first.worker.id, query, now_ms)
+                return first
+        return found
     targets = routes.targets(query)
     window = congestion.at(now_ms)
     if not targets and window >= WINDOW:

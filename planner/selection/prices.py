@@ -29,7 +29,7 @@ Of each group of workers that can do the same, the least busy of some is looked 
 """
 
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from math import exp, inf
 
 from planner.selection.load_balancing import least_busy
@@ -338,6 +338,39 @@ def _earliest(
         if chosen is not None:
             left_ms = wait_ms + chosen.table.ms[rows]
             best = (chosen, worker, left_ms)
+    return best
+
+
+def overtaking(
+    offers: Offers,
+    query: Query,
+    now_ms: float,
+    transport_ms: float,
+    is_full: Callable[[WorkerId, Query, float], bool],
+) -> Choice | None:
+    """The quickest variant on the worker that is done first with all that it has, for a query that
+    has no time to wait for all of that, and may come before what can wait longer.
+
+    Only the worker knows whether it may.
+
+    Args:
+        is_full: whether a worker had no time for such a query a moment ago, which is not asked.
+    """
+    left_ms = query.received_ms + query.latency_ms - now_ms - transport_ms
+    best: Choice | None = None
+    least_ms = inf
+    for some in _looks(offers.menus, query, now_ms):
+        for worker, menu in some:
+            if worker.id == query.avoid or is_full(worker.id, query, now_ms):
+                continue
+            chosen = menu.best(inf, left_ms, query.rows, query.accuracy, query.cost)
+            if chosen is None:
+                continue
+            takes_ms = max(0.0, worker.busy_until_ms - now_ms) + chosen.table.ms[query.rows]
+            if takes_ms < least_ms:
+                least_ms = takes_ms
+                made = (chosen, worker, left_ms + transport_ms, False, _PLANNED, True)
+                best = tuple_of(Choice, made)
     return best
 
 

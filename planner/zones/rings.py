@@ -65,7 +65,8 @@ class Ring:
         """Where that is, in words."""
         self.snapshot = Snapshot(revision=0, tasks={}, workers={})
         self.routes: RouteTable = EMPTY
-        self.congestion = CongestionWindow()
+        self.congestion = CongestionWindow(overtaking=False)
+        """Nobody asks a worker without time here where those of another ring may have some."""
 
 
 MakeSnapshot = Callable[[Sequence[WorkerId], float, Snapshot], Snapshot]

@@ -361,6 +361,8 @@ class EarlyRefusals(QueryContext):
         if isinstance(found, Refusal) and found.code not in FOR_WANT_OF_TIME:
             return None
         self._narrow(query, refused, now_ms)
+        for worker in refused:
+            self.congestion.stays_behind(worker, query)
         if refused or look.short:  # else no room would have helped
             self.lately.add(query.task, self.standing(query, now_ms), now_ms)
         if refused and look.short:

@@ -77,6 +77,10 @@ def _no_room(schedule: DeadlineQueue, item: Any, now_ms: float) -> float:
     return 0.0
 
 
+def _nobody(*arguments: Any) -> bool:
+    return False
+
+
 def _unlimited(size: float) -> int:
     """Whatever arrives in time, any batch is planned for."""
     return 1 << 20
@@ -166,6 +170,12 @@ CHANGES = (
     ),
     Change(name="no room to fill up", where=DeadlineQueue, what="_room_ms", instead=_no_room),
     Change(name="shares never bind", where=planner.batching.fairness, what="EXCESS", instead=inf),
+    Change(
+        name="nobody asks to come before others",
+        where=planner.selection.plan_following.CongestionWindow,
+        what="may_overtake",
+        instead=_nobody,
+    ),
 )
 
 COST_CHANGES = (

@@ -14,7 +14,7 @@ from planner.reconcile.live_corrections import (
     Seen,
 )
 from planner.reconcile.live_profiles import BusyRatio, SizeRatio
-from tests.planner.builders import DIGITS, catalog, profile, variant
+from tests.planner.builders import DIGITS, catalog, kind, profile, variant
 from variants.types import CatalogSnapshot, DeviceKindName, TaskName, VariantName
 
 KEY = (DIGITS, VariantName("small"), DeviceKindName("cpu-1"))
@@ -326,3 +326,56 @@ def test_slowness_of_busy_workers_is_forgotten_where_nothing_runs() -> None:
     corrections.look(0.0, [busy(2.0, ENOUGH)])
     corrections.look(RELAX_S, [])
     assert busy_ratio(corrections) == pytest.approx(2.0 ** exp(-1.0))
+
+
+def busy_ms(corrections: LiveCorrections, name: str) -> float:
+    """What plans count a single row with."""
+    [found] = [p for p in corrections.alone(KNOWN).profiles if p.variant == name]
+    return found.busy[0][1] if found.busy else found.points[0].p95_ms
+
+
+def test_what_does_not_run_is_planned_to_be_as_slow_as_what_does() -> None:
+    """Else a machine that others slow would make what does not run look cheaper: of two variants
+    of 10 and 11 ms the one that runs takes 30."""
+    known = catalog(
+        [variant("small"), variant("large")], [profile("small", 10.0), profile("large", 11.0)]
+    )
+    corrections = LiveCorrections()
+    corrections.look(1.0, [busy(3.0, 500)])
+    small, large = corrections.alone(known).profiles
+    assert small.busy[0][1] == pytest.approx(30.0)
+    assert large.busy[0][1] > 30.0
+    assert large.busy_error > small.busy_error
+    assert corrections.corrected(known).profiles[1] is known.profiles[1]
+    assert corrections.alone(known) is corrections.alone(known)
+
+
+def test_as_slow_as_others_is_only_what_is_on_their_kind() -> None:
+    known = catalog(
+        [variant("small"), variant("large")],
+        [profile("small", 10.0), profile("large", kind="gpu")],
+        kinds=[kind("cpu-1"), kind("gpu")],
+    )
+    corrections = LiveCorrections()
+    corrections.look(1.0, [busy(3.0, 500)])
+    assert corrections.alone(known).profiles[1] is known.profiles[1]
+
+
+def test_what_others_are_quicker_by_is_not_believed_of_what_does_not_run() -> None:
+    corrections = LiveCorrections()
+    corrections.look(1.0, [busy(0.5, 500)])
+    assert busy_ms(corrections, "large") == 10.0
+
+
+def test_what_has_run_is_forgotten_to_be_slow_as_far_as_others_are_not() -> None:
+    """It does not become cheaper than what runs on the same slow machine."""
+    large = Seen((DIGITS, VariantName("large"), KEY[2]), "", 500, {})
+    slow = large._replace(busy={0: BusyRatio(log(3.0), 0.05)})
+    corrections = LiveCorrections()
+    corrections.look(0.0, [busy(3.0, 500), slow])
+    for turn in range(1, 20):
+        corrections.look(turn * RELAX_S, [busy(3.0, 500 + turn), slow])
+    assert busy_ms(corrections, "small") == pytest.approx(30.0)
+    assert 25.0 < busy_ms(corrections, "large") < 30.0
+    corrections.look(20 * RELAX_S, [busy(1.0, 1_000), slow])
+    assert busy_ms(corrections, "large") < 11.0

@@ -19,6 +19,9 @@ from planner.selection.plan_following import (
     FULL_MS,
     FULL_WINDOW,
     MOST_FULL,
+    OVERTAKES,
+    TRIED,
+    TRIED_AGAIN_MS,
     CongestionWindow,
     choose,
 )
@@ -207,7 +210,61 @@ def test_a_query_joins_a_batch_that_waits_rather_than_open_another() -> None:
 def test_when_nothing_is_in_time_the_query_is_refused() -> None:
     view = fleet(dict.fromkeys(("w1", "w2", "w3"), 95.0))
 
-    assert not isinstance(choose(view, table(view), CongestionWindow(), asked(), NOW_MS), Choice)
+    window = CongestionWindow(overtaking=False)
+    assert not isinstance(choose(view, table(view), window, asked(), NOW_MS), Choice)
+
+
+def test_who_has_no_time_for_all_that_waits_anywhere_asks_whether_he_may_come_before_it() -> None:
+    """The worker that is done first, on its quickest variant, and on a second try another one, but
+    none that had no time for such a query a moment ago."""
+    view = fleet({"w1": 300.0, "w2": 200.0, "w3": 400.0})
+    window = CongestionWindow()
+
+    def goes_to(one: Query) -> tuple[str, str] | None:
+        found = choose(view, table(view), window, one, NOW_MS)
+        return (found.candidate.variant, found.worker.id) if isinstance(found, Choice) else None
+
+    assert goes_to(asked()) == ("poor", "w2")
+    assert goes_to(asked()._replace(avoid=WorkerId("w2"))) == ("poor", "w1")
+    assert goes_to(asked(accuracy=0.95)) == ("best", "w2")
+    assert goes_to(asked(5.0)) is None
+    window.had_no_time(WorkerId("w2"), asked(), NOW_MS)
+    assert goes_to(asked()) == ("poor", "w3")
+    window.had_no_time(WorkerId("w3"), asked(), NOW_MS)
+    assert goes_to(asked()) is None
+    assert goes_to(asked(150.0)) == ("poor", "w2")
+
+
+def test_where_nobody_comes_before_others_few_try_it() -> None:
+    """One each half second does, and when they succeed all do."""
+    view = fleet(dict.fromkeys(("w1", "w2", "w3"), 60_000.0))
+    window = CongestionWindow()
+    now_ms, draw = NOW_MS, 0
+
+    def tries(after_ms: float) -> WorkerId | None:
+        nonlocal now_ms, draw
+        now_ms, draw = now_ms + after_ms, draw + 1
+        one = asked(draw=draw)._replace(received_ms=now_ms)
+        twice = [choose(view, table(view), window, one, now_ms) for _ in range(2)]
+        assert isinstance(twice[0], Choice) == isinstance(twice[1], Choice)  # counted once
+        return twice[0].worker.id if isinstance(twice[0], Choice) else None
+
+    def is_refused(after_ms: float) -> bool:
+        worker = tries(after_ms)
+        if worker is not None:
+            window.had_no_time(worker, asked(draw=draw)._replace(received_ms=now_ms), now_ms)
+        return worker is not None
+
+    refused = 0
+    while is_refused(FULL_MS):
+        refused += 1
+    assert OVERTAKES * (1.0 - TRIED) < (1.0 - TRIED) ** refused < OVERTAKES
+    assert [is_refused(TRIED_AGAIN_MS / 5) for _ in range(20)].count(True) == 4
+    succeeded = 0
+    while tries(1.0) is None:
+        assert tries(TRIED_AGAIN_MS) is not None
+        succeeded += 1
+    assert 1 < succeeded < 5
 
 
 def test_where_a_worker_has_refused_it_a_query_goes_to_what_fits_more_than_just() -> None:
