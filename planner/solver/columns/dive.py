@@ -59,12 +59,14 @@ def generated(
     master = Master(Menus(options), PartialSolution(options))
     master.seed(known)
     master.generate(left, ROUNDS_ALL)
-    master.generate(left, ROUNDS_ALL, closely=True)
-    answer, bound = master.prove(left)
+    answer = master.generate(left, ROUNDS_ALL, closely=True)
+    # The plan comes before the proof: where time runs out, a plan is of more use.
     best = _finished(_dive(PartialSolution(options), master, answer, left), left)
+    enough = best.usd_per_hour * (1 - WANTED)
+    answer, bound = master.prove(left, enough=enough)
     if _is_far(best, bound) and answer.objective > bound * (1 + NEARER) and left() > 0:
         master.devices.work = MORE_WORK
-        answer, proven = master.prove(left, NEARER)
+        answer, proven = master.prove(left, NEARER, enough=enough)
         bound = max(bound, proven)
     for _ in range(TURNS):
         if not _is_far(best, bound) or not answer.duals or left() <= 0:

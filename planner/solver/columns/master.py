@@ -247,12 +247,13 @@ class Master:
             slow = slow + 1 if answer.objective > before * (1 - SLOW) else 0
         return answer
 
-    def prove(self, left: Left, near: float = NEAR) -> tuple[Answer, float]:
+    def prove(self, left: Left, near: float = NEAR, *, enough: float = inf) -> tuple[Answer, float]:
         """Generate until it is proven how much better the relaxation can become.
 
         Args:
             left: answers how many seconds are left.
             near: a bound as near to the relaxation as this is not made better.
+            enough: nor is one that is this high, in USD per hour.
 
         Returns:
             The last answer, and what no plan that serves everything is cheaper than, in USD per
@@ -263,18 +264,23 @@ class Master:
         for _ in range(BOXES):
             if not answer.duals or self.devices.work <= 0 or left() <= 0:
                 break
-            if answer.objective <= bound * (1 + near):
+            if answer.objective <= bound * (1 + near) or bound >= enough:
                 break
-            bound = max(bound, self._falling(self.prices(answer), left))
+            bound = max(bound, self._falling(self.prices(answer), left, enough))
             answer = self.solve(left)
         return answer, bound
 
-    def _falling(self, prices: Prices, left: Left) -> float:
+    def _falling(self, prices: Prices, left: Left, enough: float) -> float:
         """A bound from prices that only fall, with the columns that are found on the way.
 
         What is asked for can be had at the last prices beside the columns. So no price of a class
         or a cut rises from one round to the next, and where devices were worth too little they stay
         so. Without that, prices go up and down for many rounds.
+
+        Args:
+            prices: to begin with.
+            left: answers how many seconds are left.
+            enough: a bound as high as this is not made better, in USD per hour.
         """
         rows = [*range(len(self.missing)), *self._rows.values()]
         made = [self.program.column(0.0, [(row, 1.0)]) for row in rows]
@@ -287,7 +293,7 @@ class Master:
             ratio = max(1.0, *(ratio for _, ratio in found))
             bound = max(bound, (prices.asked / ratio + prices.scarce) * (1 - 1e-7))
             added = sum(self.add(column) for columns, _ in found for column in columns)
-            if not added or self.devices.work <= 0 or left() <= 0:
+            if not added or bound >= enough or self.devices.work <= 0 or left() <= 0:
                 break
             last = [*prices.classes.tolist(), *(float(prices.cuts[cut]) for cut in self._rows)]
             for variable, price in zip(made, last, strict=True):
