@@ -90,10 +90,13 @@ class AnswerWatch:
         now_s = self._wall_s()
         tasks = {task.name: task for task in catalog.tasks}
         variants = {variant.key: variant for variant in catalog.variants}
-        for key in [key for key in self._answers if key not in variants]:
+        gone = {key for key in self._answers if key not in variants}
+        for key in gone:
             del self._answers[key]
             self._told.pop(key, None)
             self._told_by.pop(key, None)
+        if gone:
+            self._seen = {at: one for at, one in self._seen.items() if at[1] not in gone}
         for key, answers in self._answers.items():
             task, variant = tasks[key[0]], variants[key]
             if answers.cells != cells_of(classes_of(task)):  # what was kept is of something else

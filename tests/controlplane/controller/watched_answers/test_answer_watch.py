@@ -140,8 +140,9 @@ async def test_what_was_kept_by_something_else_is_left_alone() -> None:
     assert it.watch.told == []
 
 
-def test_of_a_variant_that_is_gone_nothing_is_said() -> None:
+def test_of_a_variant_that_is_gone_nothing_is_said_or_kept() -> None:
     it = Loop()
     it.seconds(5, EVEN)
     it.watch.judge(replace(it.known, variants=()))
     assert it.watch.told == []
+    assert (it.watch._seen, it.watch._answers) == ({}, {})
