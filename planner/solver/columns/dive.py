@@ -62,7 +62,8 @@ def generated(
     answer = master.generate(left, ROUNDS_ALL, closely=True)
     # The plan comes before the proof: where time runs out, a plan is of more use.
     best = _finished(_dive(PartialSolution(options), master, answer, left), left)
-    enough = best.usd_per_hour * (1 - WANTED)
+    kept = best if better(best, known, Objective.COST) else known
+    enough = kept.usd_per_hour * (1 - WANTED)
     answer, bound = master.prove(left, enough=enough)
     if _is_far(best, bound) and answer.objective > bound * (1 + NEARER) and left() > 0:
         master.devices.work = MORE_WORK
