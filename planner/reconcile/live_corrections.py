@@ -19,7 +19,8 @@ a matter of batches that follow on one another, which workers tell as well
 What else computes on a machine slows all variants alike, and only those that run show it. So where
 those of a device kind are slower than their profiles say, plans count the others as slower as well
 (``planner.rhythms.shared_slowness``): else a plan would move to one of them, see that it is as slow
-there, and move on.
+there, and move on. Likewise queries are sent as if what does not run paid for pauses what those
+pay that run (``planner.rhythms.shared_pause``).
 
 Evidence moves a correction in proportion to the batches behind it. Where none comes, a correction
 upwards is slowly forgotten: a variant that is not chosen because it once was slow gets another
@@ -38,12 +39,16 @@ from planner.reconcile.live_profiles import (
     BusyRatios,
     Ratios,
     SizeRatio,
+    after_pauses,
     live_profile,
     machine_ratio,
+    pause_shown,
     size_of,
     slowed,
     with_busy,
+    without_pauses,
 )
+from planner.rhythms.shared_pause import Pause, shared_pause
 from planner.rhythms.shared_slowness import Slowness, shared_slowness
 from planner.steps import finish
 from planner.types import ProfileKey
@@ -82,6 +87,7 @@ begin anew, they go by the one before."""
 
 
 NOTHING: BusyRatios = {}
+UNUSED: Ratios = {}
 NONE_BESIDE: Mapping[int, float] = {}
 
 
@@ -272,9 +278,13 @@ class LiveCorrections:
         self._known: dict[ProfileKey, _Correction] = {}
         self._made: tuple[CatalogSnapshot, CatalogSnapshot] | None = None
         """The last catalog asked for, and what became of it."""
-        self._profiles: dict[ProfileKey, tuple[Profile, Ratios, Profile]] = {}
-        """The profiles made last, of which profile and by which ratios: the same objects are given
-        again, which those who read them need not look into."""
+        self._profiles: dict[ProfileKey, _Made] = {}
+        """The profiles made last: the same objects are given again, which those who read them need
+        not look into."""
+        self._pauses: dict[DeviceKindName, Pause] = {}
+        """What pauses cost, as it is counted with: it moves only if it has moved far enough."""
+        self._pauses_of: CatalogSnapshot | None = None
+        """The catalog that this was found with; None where workers have said something since."""
         self._interference = Interference()
         self._alone: tuple[CatalogSnapshot, CatalogSnapshot] | None = None
         """The catalog for plans that was made last, and of which corrected one."""
@@ -335,7 +345,7 @@ class LiveCorrections:
         if changed:
             self._made = None
         if changed or changed_alone:
-            self._alone = None
+            self._alone = self._pauses_of = None
         return changed or changed_alone
 
     def know(self, marks: Mapping[ProfileKey, str]) -> bool:
@@ -400,7 +410,9 @@ class LiveCorrections:
         slowness = self._slowness.get(profile.device_kind)
         if one is not None and (one.runs or (one.used and not one.used_busy)):
             slowness = None  # it shows itself how slow it is
-        if one is None and slowness is None:
+        of_pauses = self._profiles.get(key)
+        paid = of_pauses is not None and of_pauses.made is not of_pauses.live
+        if one is None and slowness is None and not paid:
             return corrected
         part = self.interference.get(profile.device_kind, 0.0)
         beside, busy = (one.used_beside, one.used_busy) if one else (NONE_BESIDE, NOTHING)
@@ -414,8 +426,12 @@ class LiveCorrections:
             )
             if busy:
                 made = with_busy(found, profile, _at_least(busy, slowness))
+            elif slowness is not None:
+                made = slowed(found, profile, slowness)
+            elif of_pauses is not None and paid:
+                made = without_pauses(found, of_pauses.live)
             else:
-                made = found if slowness is None else slowed(found, profile, slowness)
+                made = found
             known = self._planned[key] = of._replace(made=made)
         return known.made
 
@@ -436,22 +452,65 @@ class LiveCorrections:
 
         The same object as before for the same catalog, until ``look`` changes something.
         """
+        if self._pauses_of is not catalog and self._find_pauses(catalog):
+            self._made = None
         if self._made is None or self._made[0] is not catalog:
-            ratios = self.ratios
-            if not ratios:
+            if not self.ratios:
                 return catalog
-            made = tuple([self._corrected(profile, ratios) for profile in catalog.profiles])
+            before, self._profiles = self._profiles, {}
+            made = tuple([self._corrected(profile, before) for profile in catalog.profiles])
             self._made = (catalog, replace(catalog, profiles=made))
         return self._made[1]
 
-    def _corrected(self, profile: Profile, ratios: Mapping[ProfileKey, Ratios]) -> Profile:
-        used = ratios.get(key := profile_key(profile))
-        if used is None:
+    def _corrected(self, profile: Profile, before: Mapping[ProfileKey, "_Made"]) -> Profile:
+        one = self._known.get(key := profile_key(profile))
+        pause = None if one is not None and one.runs else self._pauses.get(profile.device_kind)
+        if not (one is not None and one.used) and pause is None:
             return profile
-        known = self._profiles.get(key)
-        if known is None or known[0] is not profile or known[1] is not used:
-            known = self._profiles[key] = (profile, used, live_profile(profile, used))
-        return known[2]
+        used = one.used if one is not None else UNUSED
+        known = before.get(key)
+        if known is None or not (
+            known.profile is profile and known.ratios is used and known.pause == pause
+        ):
+            live = live_profile(profile, used)
+            made = live if pause is None else after_pauses(live, profile, pause)
+            known = _Made(profile, used, pause, live, made)
+        self._profiles[key] = known
+        return known.made
+
+    def _find_pauses(self, catalog: CatalogSnapshot) -> bool:
+        """Find what pauses cost on each kind; whether what is counted with has changed.
+
+        Those that run say it, and where none does, those that did.
+        """
+        self._pauses_of = catalog
+        shown: dict[DeviceKindName, list[tuple[float, float]]] = {}
+        shown_once: dict[DeviceKindName, list[tuple[float, float]]] = {}
+        for profile in catalog.profiles:
+            one = self._known.get(profile_key(profile))
+            if one is None or not (one.used and one.used_busy):
+                continue
+            said = pause_shown(profile, one.used, one.used_busy)
+            if said is not None:
+                (shown if one.runs else shown_once).setdefault(profile.device_kind, []).append(said)
+        before, self._pauses = self._pauses, {}
+        for kind, some in (shown_once | shown).items():
+            now = shared_pause(some)
+            if now is not None:
+                used = before.get(kind)
+                self._pauses[kind] = used if used is not None and now.is_near(used) else now
+        return self._pauses != before
+
+
+class _Made(NamedTuple):
+    """What a corrected profile was made of, and the profile."""
+
+    profile: Profile
+    ratios: Ratios
+    pause: Pause | None
+    live: Profile
+    """Without what pauses cost others."""
+    made: Profile
 
 
 class _Planned(NamedTuple):

@@ -14,8 +14,9 @@ from math import exp, log, log1p
 from typing import NamedTuple
 
 from planner.latency_table import LatencyTable, latency_table
+from planner.rhythms.shared_pause import Pause
 from planner.rhythms.shared_slowness import Slowness
-from planner.selection.snapshot import SURE, margin, typical_points
+from planner.selection.snapshot import SURE, latency_points, margin, typical_points
 from variants.types import LatencyPoint, Profile
 
 MOST_PAID_MS = 0.3
@@ -177,6 +178,51 @@ def slowed(live: Profile, profile: Profile, slowness: Slowness) -> Profile:
     times = exp(slowness.ratio)
     busy = tuple([(p.batch_size, p.p95_ms * times * margin(profile, p)) for p in profile.points])
     return replace(live, busy=busy, busy_error=slowness.error)
+
+
+def after_pauses(live: Profile, profile: Profile, pause: Pause) -> Profile:
+    """A profile of which nothing runs, where batches of others on its kind come after pauses: each
+    batch takes at least what the profile says and what a pause costs.
+
+    Args:
+        live: made of ``profile`` by what is known of it; returned where nothing changes.
+    """
+    points = tuple(
+        [
+            _at_least(now, known, pause.of(known.p50_ms))
+            for now, known in zip(live.points, profile.points, strict=True)
+        ]
+    )
+    return live if points == live.points else replace(live, points=points)
+
+
+def without_pauses(profile: Profile, live: Profile) -> Profile:
+    """A profile made by ``after_pauses`` of ``live``, for plans: on a busy worker nothing pays."""
+    return replace(profile, busy=latency_points(live))
+
+
+def _at_least(now: LatencyPoint, known: LatencyPoint, paid_ms: float) -> LatencyPoint:
+    if paid_ms <= 0.0:
+        return now
+    return replace(
+        now,
+        p50_ms=max(now.p50_ms, known.p50_ms + paid_ms),
+        p95_ms=max(now.p95_ms, known.p95_ms + paid_ms),
+        p99_ms=max(now.p99_ms, known.p99_ms + paid_ms),
+    )
+
+
+def pause_shown(profile: Profile, ratios: Ratios, busy: BusyRatios) -> tuple[float, float] | None:
+    """What a batch of the smallest size that ran in either rhythm takes: where it follows on
+    another, and in the rhythm of now, both in ms; None where there is none."""
+    both = ratios.keys() & busy.keys()
+    if not both:
+        return None
+    size = min(both)
+    typical = latency_table(typical_points(profile))
+    high = latency_table(tuple([(p.batch_size, p.p95_ms) for p in profile.points]))
+    rows = min(1 << size, typical.max_batch)
+    return high.ms[rows] * exp(busy[size].ratio), typical.ms[rows] * exp(ratios[size].typical)
 
 
 def machine_ratio(profile: Profile, ratios: BusyRatios) -> tuple[float, float]:

@@ -4,7 +4,7 @@
 that comes now, by the same functions; nothing is sent to a worker.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from math import isnan
 
 from controlplane.gateway.explaining.accuracy_doubt import accuracy_doubt
@@ -17,6 +17,7 @@ from controlplane.views.explanation_schemas import (
     Standing,
     VerdictSchema,
 )
+from planner.reconcile.kept.worth import LEAST_SAVED
 from planner.selection.eligibility import (
     Circumstances,
     Finding,
@@ -25,6 +26,7 @@ from planner.selection.eligibility import (
     findings,
 )
 from planner.selection.refusal_reasons import in_words
+from planner.selection.route_targets import RouteTargets
 from planner.selection.routes import RouteTable
 from planner.selection.select import suited
 from planner.sentences import CHOSEN
@@ -72,7 +74,7 @@ def explained(
     view = snapshot.tasks.get(query.task)
     verdicts = []
     if view is not None:
-        verdicts = list(_verdicts(snapshot, view, query, found, now_ms, _planned(routes, query)))
+        verdicts = list(_verdicts(snapshot, view, query, found, now_ms, routes))
     if not (metric and parse_metric(metric).counts_rows):
         for row in verdicts:
             row.accuracy_low = row.accuracy_high = None
@@ -173,7 +175,9 @@ def plan_words(
         return f"The plan {says} such queries {to}{names}; there is no room now: {GOING}."
     if not names:
         return f"The plan {SILENT}: they take what they prefer of what fits."
-    return f"The plan {says} such queries {to}{names}."
+    quickest = some_of(_without_room(routes, query), NAMED)
+    full = f", and where there is no room to {quickest}" if quickest else ""
+    return f"The plan {says} such queries {to}{names}{full}."
 
 
 def canary_words(canary: Canary | None) -> str:
@@ -189,10 +193,26 @@ def canary_words(canary: Canary | None) -> str:
 
 def _planned(routes: RouteTable, query: Query) -> list[str]:
     """The variants to which a plan for cost sends such queries, those that come first first."""
-    if not routes.used or routes.prefer is Prefer.ACCURACY or query.of_some_versions:
-        return []
-    targets = routes.targets(query)
+    targets = _planned_targets(routes, query)
     return [*dict.fromkeys(one.variant for target in targets for one in target.candidates)]
+
+
+def _without_room(routes: RouteTable, query: Query) -> list[str]:
+    """The variants to which it sends those that find no room there."""
+    last = [one.variant for target in _targets(routes, query)[-1:] for one in target.candidates]
+    planned = _planned(routes, query)
+    return [name for name in dict.fromkeys(last) if name not in planned]
+
+
+def _planned_targets(routes: RouteTable, query: Query) -> RouteTargets:
+    targets = _targets(routes, query)
+    return tuple([target for target in targets if not target.last]) or targets
+
+
+def _targets(routes: RouteTable, query: Query) -> RouteTargets:
+    if not routes.used or routes.prefer is Prefer.ACCURACY or query.of_some_versions:
+        return ()
+    return routes.targets(query)
 
 
 def _verdicts(
@@ -201,11 +221,13 @@ def _verdicts(
     query: Query,
     found: Choice | Refusal,
     now_ms: float,
-    planned: Collection[str],
+    routes: RouteTable,
 ) -> Iterator[VerdictSchema]:
     """What becomes of each variant: the chosen one, those that fit, those that do not."""
     met = circumstances(snapshot, query, now_ms)
+    planned = _planned(routes, query)
     chosen = found.candidate if isinstance(found, Choice) else None
+    saves_little = _saves_little(view, routes, query)
     rank = {Standing.CHOSEN: 0, Standing.FITS: 1, Standing.STOPPED: 2}
     rows = []
     for finding in findings(_in_order(view, query.prefer), met):
@@ -215,7 +237,9 @@ def _verdicts(
             verdict, why = Standing.CHOSEN, CHOSEN[Reason(found.reason)]
         elif _fits(finding, query, met.left_ms - met.transport_ms):
             verdict = Standing.FITS
-            why = "fits" if chosen is None else _beside(finding, chosen, found, met, planned)
+            why = "fits"
+            if chosen is not None:
+                why = _beside(finding, chosen, found, met, planned, saves_little)
         else:
             verdict, why = Standing.STOPPED, in_words(finding, met)
         rows.append(_row(one, query, verdict, why))
@@ -261,14 +285,13 @@ def _beside(
     found: Choice | Refusal,
     met: Circumstances,
     planned: Collection[str],
+    saves_little: Callable[[float], bool],
 ) -> str:
     """Why a variant that fits was not chosen."""
     assert isinstance(found, Choice)
     one, query = finding.candidate, met.query
     if Reason(found.reason) is Reason.PLANNED:
-        if one.variant in planned:
-            return "fits; the plan sends it others of these queries"
-        return "fits; the plan sends such queries elsewhere"
+        return _beside_the_planned(one, chosen, query, planned, saves_little)
     if one.variant == chosen.variant:
         return "fits, on another kind of device"
     if Reason(found.reason) is Reason.EARLIEST_COMPLETION:
@@ -281,6 +304,36 @@ def _beside(
         ours, best = apart(*prices, 3, usd)
         return f"fits; a row alone costs {ours} > {best} USD per million"
     return "fits; the other was preferred"
+
+
+def _beside_the_planned(
+    one: Candidate,
+    chosen: Candidate,
+    query: Query,
+    planned: Collection[str],
+    saves_little: Callable[[float], bool],
+) -> str:
+    """Why a variant that fits was not chosen where the plan chose."""
+    if one.variant in planned:
+        return "fits; the plan sends it others of these queries"
+    if query.prefer is not Prefer.COST or one.price_usd_per_1k == chosen.price_usd_per_1k:
+        return "fits; the plan sends such queries elsewhere"
+    prices = (1_000 * one.price_usd_per_1k, 1_000 * chosen.price_usd_per_1k)
+    ours, planned_usd = apart(*prices, 3, usd)
+    if one.price_usd_per_1k > chosen.price_usd_per_1k:
+        return f"fits; a row alone costs {ours} > {planned_usd} USD per million"
+    why = "plans count whole batches"
+    if saves_little(chosen.price_usd_per_1k - one.price_usd_per_1k):
+        why = f"that saves under {100 * LEAST_SAVED:g} % of a worker, for which no plan changes"
+    return f"fits; a row alone costs {ours} < {planned_usd} USD per million, but {why}"
+
+
+def _saves_little(view: TaskView, routes: RouteTable, query: Query) -> Callable[[float], bool]:
+    """Whether a lower price of such queries, by so many USD per 1,000 rows, saves so little at the
+    planned rate that routes stay as they are (``planner.reconcile.kept.worth``)."""
+    qps = sum(target.bounds[-1] for target in _planned_targets(routes, query))
+    cheapest = min((one.usd_per_hour for one in view.by_cost), default=0.0)
+    return lambda usd_per_1k: 3.6 * qps * usd_per_1k <= LEAST_SAVED * cheapest
 
 
 def _done_later(finding: Finding, found: Choice, met: Circumstances) -> str:

@@ -47,30 +47,30 @@ LATENCY_MS = 30_000.0
 """What the queries have: enough on a machine that others keep busy."""
 
 
-def route(variant: str, worker: str = "w1", task: str = TASK.name) -> Route:
+def route(variant: str, worker: str = "w1", task: str = TASK.name, qps: float = 100_000.0) -> Route:
     """All of the class of queries that have ``LATENCY_MS``."""
     return Route(
         task=TaskName(task), latency_ms=LATENCY_MS, accuracy=None, variant=VariantName(variant),
-        worker=WorkerId(worker), batch_size=1, qps=100_000.0,
+        worker=WorkerId(worker), batch_size=1, qps=qps,
     )  # fmt: skip
 
 
-def planned(variant: str, epoch: int) -> Plan:
+def planned(variant: str, epoch: int, qps: float = 100_000.0) -> Plan:
     return Plan(
-        version=0, epoch=epoch, placements=(), workers={KIND.name: 1}, routes=(route(variant),)
+        version=0,
+        epoch=epoch,
+        placements=(),
+        workers={KIND.name: 1},
+        routes=(route(variant, qps=qps),),
     )
 
 
-async def plan(served: Served, variant: str) -> None:
+async def plan(served: Served, variant: str, qps: float = 100_000.0) -> None:
     """Store a plan with one route, announce it, and wait until it is followed."""
     stored = served.gateway.catalog
     before = stored.marks().plan_version
     epoch = stored.acquire_leadership("test")
-    stored.put_plan(
-        Plan(
-            version=0, epoch=epoch, placements=(), workers={KIND.name: 1}, routes=(route(variant),)
-        )
-    )
+    stored.put_plan(planned(variant, epoch, qps))
     await served.gateway.live.notify("plan")
     routes = served.gateway.path.routes
     await until(lambda: served.gateway.path.routes is not routes)

@@ -14,6 +14,7 @@ from planner.reconcile.live_corrections import (
     Seen,
 )
 from planner.reconcile.live_profiles import BusyRatio, SizeRatio
+from planner.selection.snapshot import latency_points
 from tests.planner.builders import DIGITS, catalog, kind, profile, variant
 from variants.types import CatalogSnapshot, DeviceKindName, TaskName, VariantName
 
@@ -331,7 +332,7 @@ def test_slowness_of_busy_workers_is_forgotten_where_nothing_runs() -> None:
 def busy_ms(corrections: LiveCorrections, name: str) -> float:
     """What plans count a single row with."""
     [found] = [p for p in corrections.alone(KNOWN).profiles if p.variant == name]
-    return found.busy[0][1] if found.busy else found.points[0].p95_ms
+    return found.busy[0][1] if found.busy else latency_points(found)[0][1]
 
 
 def test_what_does_not_run_is_planned_to_be_as_slow_as_what_does() -> None:
@@ -364,7 +365,7 @@ def test_as_slow_as_others_is_only_what_is_on_their_kind() -> None:
 def test_what_others_are_quicker_by_is_not_believed_of_what_does_not_run() -> None:
     corrections = LiveCorrections()
     corrections.look(1.0, [busy(0.5, 500)])
-    assert busy_ms(corrections, "large") == 10.0
+    assert busy_ms(corrections, "large") == latency_points(KNOWN.profiles[1])[0][1]
 
 
 def test_what_has_run_is_forgotten_to_be_slow_as_far_as_others_are_not() -> None:
@@ -379,3 +380,82 @@ def test_what_has_run_is_forgotten_to_be_slow_as_far_as_others_are_not() -> None
     assert 25.0 < busy_ms(corrections, "large") < 30.0
     corrections.look(20 * RELAX_S, [busy(1.0, 1_000), slow])
     assert busy_ms(corrections, "large") < 11.0
+
+
+TINY = catalog(
+    [variant("small"), variant("large"), variant("huge")],
+    [profile("small", 0.01), profile("large", 0.02), profile("huge", 5.0)],
+)
+"""Of which a pause costs the first two many times what they take."""
+
+
+def lone(
+    corrections: LiveCorrections, at_s: float, batches: int = 500, paid_ms: float = 0.25
+) -> bool:
+    """The smallest runs a row at a time, each after a pause."""
+    ratio = (0.01 + paid_ms) / 0.01
+    return corrections.look(at_s, [busy(1.0, batches, ratio=ratio)])
+
+
+def test_what_does_not_run_is_expected_to_pay_for_pauses_what_those_pay_that_run() -> None:
+    """Else each that has not run yet looks many times cheaper than the one that does."""
+    corrections = LiveCorrections()
+    assert lone(corrections, 1.0)
+    found = corrections.corrected(TINY)
+    assert row_ms(found) == pytest.approx(0.26)
+    assert row_ms(found, "large") == pytest.approx(0.27)
+    assert found.profiles[2] is TINY.profiles[2]  # to which it is nothing
+    assert corrections.corrected(TINY) is found
+
+
+def test_a_smaller_one_pays_no_more_than_in_proportion() -> None:
+    large = Seen((DIGITS, VariantName("huge"), KEY[2]), "", 500, {0: SizeRatio(log(1.2), 0.0)})
+    corrections = LiveCorrections()
+    corrections.look(1.0, [large._replace(busy={0: BusyRatio(0.0, 0.05)})])
+    assert row_ms(corrections.corrected(TINY)) == pytest.approx(0.012)
+
+
+def test_no_pause_is_believed_to_cost_more_than_they_usually_do() -> None:
+    """A profile that is ten times too quick says nothing of others."""
+    corrections = LiveCorrections()
+    lone(corrections, 1.0, paid_ms=3.0)
+    assert 0.3 < row_ms(corrections.corrected(TINY), "large") < 0.35
+
+
+def test_plans_are_made_by_what_busy_workers_take_whatever_pauses_cost() -> None:
+    corrections = LiveCorrections()
+    lone(corrections, 1.0)
+    _, large, huge = corrections.alone(TINY).profiles
+    assert large.points[0].p50_ms == pytest.approx(0.27)
+    assert large.busy == latency_points(TINY.profiles[1])
+    assert huge is TINY.profiles[2]
+
+
+def test_what_pauses_cost_is_gone_where_none_are_left() -> None:
+    corrections = LiveCorrections()
+    lone(corrections, 1.0)
+    corrections.corrected(TINY)
+    assert corrections.look(2.0, [busy(1.0, 1_000, ratio=1.0)])
+    assert corrections.corrected(TINY).profiles[1] is TINY.profiles[1]
+
+
+def test_what_pauses_cost_is_counted_anew_only_where_it_has_moved() -> None:
+    corrections = LiveCorrections()
+    lone(corrections, 1.0)
+    before = corrections.corrected(TINY)
+    assert lone(corrections, 2.0, batches=1_000, paid_ms=0.29)
+    now = corrections.corrected(TINY)
+    assert row_ms(now) > row_ms(before)
+    assert now.profiles[1] is before.profiles[1]
+    assert lone(corrections, 3.0, batches=2_000, paid_ms=0.1)
+    assert row_ms(corrections.corrected(TINY), "large") == pytest.approx(0.12, abs=0.001)
+
+
+def test_what_has_run_before_pays_at_least_as_much_as_what_runs_now() -> None:
+    known = (DIGITS, VariantName("large"), KEY[2])
+    large = Seen(known, "", 500, {0: SizeRatio(log(2.0), log(2.0))}, busy={0: BusyRatio(0.0, 0.05)})
+    corrections = LiveCorrections()
+    corrections.look(0.0, [large])
+    for turn in range(1, 5):
+        lone(corrections, 100.0 * turn, batches=500 * turn)
+    assert row_ms(corrections.corrected(TINY), "large") == pytest.approx(0.27)

@@ -137,9 +137,29 @@ async def test_what_follows_the_plan_says_where_it_sends_such_queries(served: Se
     told = await explain(served, slo={"latency_ms": LATENCY_MS})
     assert (told["answer"]["variant"], told["answer"]["reason"]) == (SLOW, Reason.PLANNED)
     assert told["plan"].startswith(f"The plan sends such queries to {SLOW}")
-    assert why(told, FAST).startswith("fits; the plan sends ")
+    assert why(told, FAST).startswith("fits; a row alone costs ")
     other = await explain(served, slo={"latency_ms": LATENCY_MS, "prefer": "latency"})
     assert other["plan"].startswith("Plans are made for cost, and the query prefers latency")
+
+
+@pytest.mark.parametrize(
+    ("qps", "reason"),
+    [
+        (0.01, "that saves under 1 % of a worker, for which no plan changes"),
+        (100_000.0, "plans count whole batches"),
+    ],
+)
+async def test_beside_what_the_plan_chose_what_costs_less_says_why_it_was_not(
+    served: Served, qps: float, reason: str
+) -> None:
+    await plan(served, SLOW, qps)
+    told = await explain(served, slo={"latency_ms": LATENCY_MS})
+    assert told["plan"] == (
+        f"The plan sends such queries to {SLOW}, and where there is no room to {FAST}."
+    )
+    said = why(told, FAST)
+    assert said.startswith("fits; a row alone costs ")
+    assert said.endswith(f" USD per million, but {reason}")
 
 
 async def test_what_the_plan_forgot_goes_where_it_is_done_first_while_others_are_refused(
