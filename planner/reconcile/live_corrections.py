@@ -464,7 +464,8 @@ class LiveCorrections:
 
     def _corrected(self, profile: Profile, before: Mapping[ProfileKey, "_Made"]) -> Profile:
         one = self._known.get(key := profile_key(profile))
-        pause = None if one is not None and one.runs else self._pauses.get(profile.device_kind)
+        shows = one is not None and one.runs and one.batches >= ENOUGH
+        pause = None if shows else self._pauses.get(profile.device_kind)
         if not (one is not None and one.used) and pause is None:
             return profile
         used = one.used if one is not None else UNUSED
@@ -488,7 +489,7 @@ class LiveCorrections:
         shown_once: dict[DeviceKindName, list[tuple[float, float]]] = {}
         for profile in catalog.profiles:
             one = self._known.get(profile_key(profile))
-            if one is None or not (one.used and one.used_busy):
+            if one is None or one.batches < ENOUGH or not (one.used and one.used_busy):
                 continue
             said = pause_shown(profile, one.used, one.used_busy)
             if said is not None:

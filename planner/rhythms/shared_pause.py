@@ -7,14 +7,15 @@ run show it. One that does not would look as many times cheaper and quicker than
 until it is asked, and then the next one would.
 
 So those that do not run are counted with what a pause costs those that do. That is an amount: it is
-much for a small variant and nothing beside a large one's batch. Of a larger variant a smaller one
-pays no more than in proportion, and no pause is believed to cost more than pauses usually do
+much for a small variant and nothing beside a large one's batch. Neither of those that show it nor
+of those that do not is a pause believed to cost more than pauses usually do
 (``planner.rhythms.busy_time``): what a variant takes beyond that says that its profile is wrong,
 which is nobody else's.
 """
 
 from collections.abc import Iterable
 from math import log
+from statistics import median_low
 from typing import NamedTuple
 
 from planner.rhythms.busy_time import USUAL, WAKING_MS
@@ -30,22 +31,17 @@ MOVED = log(1.25)
 class Pause(NamedTuple):
     """What a batch after a pause pays, by the variant in the middle of those that run."""
 
-    own_ms: float
-    """What that one's batches take that follow on one another."""
     ms: float
-    """What they take longer after a pause, at least ``LEAST_MS``."""
+    """At least ``LEAST_MS``."""
 
     def of(self, own_ms: float) -> float:
         """What a batch pays that takes so long by its profile; 0 where it does not matter."""
-        paid = self.ms if own_ms >= self.own_ms else self.ms * own_ms / self.own_ms
+        paid = min(self.ms, _usual_ms(own_ms))
         return paid if paid >= MATTERS * own_ms else 0.0
 
     def is_near(self, other: "Pause | None") -> bool:
         """Whether both say about the same."""
-        if other is None:
-            return False
-        gaps = (log(self.ms / other.ms), log(self.own_ms / other.own_ms))
-        return all(abs(gap) <= MOVED for gap in gaps)
+        return other is not None and abs(log(self.ms / other.ms)) <= MOVED
 
 
 def shared_pause(shown: Iterable[tuple[float, float]]) -> Pause | None:
@@ -55,12 +51,13 @@ def shared_pause(shown: Iterable[tuple[float, float]]) -> Pause | None:
         shown: of each variant that runs what a batch takes that follows on another, and what one
             takes in the rhythm of now, both in ms.
     """
-    paid = sorted(
-        (min(now_ms - busy_ms, (USUAL - 1.0) * busy_ms + WAKING_MS), busy_ms)
-        for busy_ms, now_ms in shown
-        if busy_ms > 0.0
-    )
+    paid = [min(now_ms - busy_ms, _usual_ms(busy_ms)) for busy_ms, now_ms in shown]
     if not paid:
         return None
-    ms, own_ms = paid[(len(paid) - 1) // 2]
-    return Pause(own_ms, ms) if ms >= LEAST_MS else None
+    ms = median_low(paid)
+    return Pause(ms) if ms >= LEAST_MS else None
+
+
+def _usual_ms(busy_ms: float) -> float:
+    """What a pause usually costs a batch that takes so long where it follows on another."""
+    return (USUAL - 1.0) * busy_ms + WAKING_MS

@@ -322,10 +322,9 @@ def _beside_the_planned(
     ours, planned_usd = apart(*prices, 3, usd)
     if one.price_usd_per_1k > chosen.price_usd_per_1k:
         return f"fits; a row alone costs {ours} > {planned_usd} USD per million"
-    why = "plans count whole batches"
-    if saves_little(chosen.price_usd_per_1k - one.price_usd_per_1k):
-        why = f"that saves under {100 * LEAST_SAVED:g} % of a worker, for which no plan changes"
-    return f"fits; a row alone costs {ours} < {planned_usd} USD per million, but {why}"
+    little = saves_little(chosen.price_usd_per_1k - one.price_usd_per_1k)
+    why = ", too little for another plan" if little else "; plans count whole batches"
+    return f"fits; a row alone costs {ours} < {planned_usd} USD per million{why}"
 
 
 def _saves_little(view: TaskView, routes: RouteTable, query: Query) -> Callable[[float], bool]:

@@ -408,11 +408,12 @@ def test_what_does_not_run_is_expected_to_pay_for_pauses_what_those_pay_that_run
     assert corrections.corrected(TINY) is found
 
 
-def test_a_smaller_one_pays_no_more_than_in_proportion() -> None:
+def test_a_smaller_one_pays_no_more_than_pauses_usually_cost_it() -> None:
+    """A large one pays 1 ms: its data are out of the caches, and a small one has few."""
     large = Seen((DIGITS, VariantName("huge"), KEY[2]), "", 500, {0: SizeRatio(log(1.2), 0.0)})
     corrections = LiveCorrections()
     corrections.look(1.0, [large._replace(busy={0: BusyRatio(0.0, 0.05)})])
-    assert row_ms(corrections.corrected(TINY)) == pytest.approx(0.012)
+    assert row_ms(corrections.corrected(TINY)) == pytest.approx(0.01 + 0.306)
 
 
 def test_no_pause_is_believed_to_cost_more_than_they_usually_do() -> None:
@@ -459,3 +460,14 @@ def test_what_has_run_before_pays_at_least_as_much_as_what_runs_now() -> None:
     for turn in range(1, 5):
         lone(corrections, 100.0 * turn, batches=500 * turn)
     assert row_ms(corrections.corrected(TINY), "large") == pytest.approx(0.27)
+
+
+def test_what_has_run_a_batch_or_two_pays_as_what_has_not_run() -> None:
+    """One batch is believed in part, and would make it look cheap beside those that ran many."""
+    known = (DIGITS, VariantName("large"), KEY[2])
+    large = Seen(known, "", 1, {0: SizeRatio(log(13.0), log(13.0))})
+    corrections = LiveCorrections()
+    corrections.look(1.0, [busy(1.0, 500, ratio=26.0), large])
+    assert row_ms(corrections.corrected(TINY), "large") == pytest.approx(0.27)
+    corrections.look(2.0, [busy(1.0, 500, ratio=26.0), large._replace(batches=500)])
+    assert row_ms(corrections.corrected(TINY), "large") == pytest.approx(0.26)
