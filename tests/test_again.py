@@ -103,7 +103,7 @@ def test_only_failures_are_tried_again(failures: Path) -> None:
 
 def test_a_folder_with_a_shared_deployment_is_one_group() -> None:
     assert group(f"{INTEGRATION}one_worker/test_story.py::test_it") == f"{INTEGRATION}one_worker"
-    below = f"{INTEGRATION}one_worker/lengths/test_recognisers.py::test_it"
+    below = f"{INTEGRATION}one_worker/below/test_it.py::test_it"
     assert group(below) == f"{INTEGRATION}one_worker"
     assert group(f"{LONG}::test_it[a]") == LONG
 

@@ -70,6 +70,8 @@ def fields(data: mmap.mmap | bytes, start: int, end: int) -> Iterator[Field]:
         begin = start
         key, start = read_varint(data, start)
         number, written = key >> 3, key & 7
+        if number == 0:  # none has it, and a file of zeros would be millions of such fields
+            raise ValueError(number)
         if written == VARINT:
             at = start
             value, start = read_varint(data, start)

@@ -232,7 +232,8 @@ class MeasuringNodes:
             try:
                 profile: Profile = await _answer(bench.measure.remote(order), MEASURE_S, what)
             finally:
-                del self._measuring[order.key]
+                if self._measuring.get(order.key) is bench:  # no other one has begun meanwhile
+                    del self._measuring[order.key]
             return profile
 
     async def stays(self, node: str) -> bool:

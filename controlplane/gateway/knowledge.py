@@ -172,7 +172,8 @@ class Knowledge:
     def refresh_wanted(
         self, stored: Mapping[DeviceKindName, int], seen: Mapping[str, Any] | None
     ) -> None:
-        """Know how many workers there should be, for queries that meet none.
+        """Know how many workers there should be, for queries that meet none, and of which kinds
+        there may be any, for what counts as demand.
 
         Args:
             stored: how many were asked for, as the catalog has it.
@@ -182,6 +183,7 @@ class Knowledge:
         if seen is not None:
             self._settings_now = self._settings.as_seen(seen)
         wanted = self._settings_now.wanted(stored)
+        self._path.demand.coming = frozenset(kind for kind, count in wanted.items() if count)
         if self._settings_now.layouts:  # of which plans take one, whatever would be better for one
             planned = self._planned or self._settings_now.begins_with
             wanted = {kind: min(count, planned.get(kind, 0)) for kind, count in wanted.items()}

@@ -186,6 +186,21 @@ def environment(state_dir: Path, port: int, **settings: object) -> dict[str, str
     return kept | own | {f"MODELLESS_{k.upper()}": str(v) for k, v in settings.items()}
 
 
+def command(running: Deployment, *arguments: str | Path) -> str:
+    """What a command on that deployment prints."""
+    ran = subprocess.run(
+        [*CLI, *arguments],
+        env=environment(running.state_dir, running.port),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
 @contextmanager
 def deployed(
     state_dir: Path,

@@ -18,7 +18,9 @@ from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
 INTEGRATION = "tests/integration/"
-SHARED = tuple(INTEGRATION + name for name in ("one_worker", "two_workers", "elastic", "scarce"))
+SHARED = tuple(
+    INTEGRATION + name for name in ("one_worker", "other_tasks", "two_workers", "elastic", "scarce")
+)
 """Folders whose files share a deployment: one process runs them, one after the other."""
 INSTALLATIONS = 3
 """Processes that run integration tests at once: their installations share the machine's cores."""

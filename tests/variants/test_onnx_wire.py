@@ -15,6 +15,7 @@ from variants.onnx_wire import (
     Weight,
     align_weights,
     aligned,
+    fields,
     without_weights,
 )
 
@@ -163,3 +164,11 @@ def test_a_large_file_has_its_weights_aligned(tmp_path: Path) -> None:
 def test_what_is_no_model_is_told(data: bytes) -> None:
     with pytest.raises((ValueError, IndexError)):
         without_weights(data, "file", least=1, alignment=1)
+
+
+def test_no_field_has_the_number_0() -> None:
+    """Else a file of zeros would be millions of them."""
+    seen = fields(b"\x08\x0a" + bytes(1_000), 0, 1_002)
+    assert next(seen).value == 10
+    with pytest.raises(ValueError, match="0"):
+        next(seen)

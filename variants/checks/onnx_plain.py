@@ -28,6 +28,9 @@ ADDED_OPSET = 15
 builder takes as it is."""
 NO_NAMES = ("?", "-1", "None")
 """What exporters write for a name where an axis has none; two such axes need not be equal."""
+MOST_FIELDS = 2**20
+"""More than the main graph of any model has nodes, weights and edges together: walking over them
+takes a second."""
 _FUNCTIONS = 25
 """Of ``ModelProto``."""
 _SQUEEZE = b'"\x07Squeeze'
@@ -40,7 +43,8 @@ _TYPE, _TENSOR, _SHAPE, _AXIS = 2, 1, 2, 1
 
 def may_be_unusual(path: Path) -> bool:
     """Whether it looks as if ``plain`` had something to do, or outputs do not say their sizes:
-    cheap, and without parsing. What is no model looks as if it had not."""
+    cheap, and without parsing. What is no model looks as if it had not, unless it has more fields
+    than any model, which is for a child process to look at."""
     with (
         suppress(OSError, ValueError, IndexError),
         path.open("rb") as file,
@@ -48,24 +52,53 @@ def may_be_unusual(path: Path) -> bool:
     ):
         if data.find(CLASSIC.encode()) >= 0 or data.find(_SQUEEZE) >= 0:
             return True
-        return any(
-            field.number == _FUNCTIONS
-            or (field.number == MODEL_GRAPH and _has_unusual_edges(data, field))
-            for field in fields(data, 0, len(data))
-        )
+        walk = _Walk(data)
+        try:
+            return any(
+                field.number == _FUNCTIONS
+                or (field.number == MODEL_GRAPH and _has_unusual_edges(walk, field))
+                for field in walk.fields(0, len(data))
+            )
+        except _TooManyFields:
+            return True
     return False
 
 
-def _has_unusual_edges(data: mmap.mmap, graph: Field) -> bool:
+class _TooManyFields(Exception):
+    """No model has so many."""
+
+
+class _Walk:
+    """A walk over the fields of a file, which ends where these are more than any model has."""
+
+    def __init__(self, data: mmap.mmap) -> None:
+        self.data = data
+        self._left = MOST_FIELDS
+
+    def fields(self, start: int, end: int) -> Iterator[Field]:
+        """Each field of the message that lies there.
+
+        Raises:
+            ValueError, IndexError: it is no such message.
+            _TooManyFields: there were too many in all.
+        """
+        for field in fields(self.data, start, end):
+            self._left -= 1
+            if self._left < 0:
+                raise _TooManyFields
+            yield field
+
+
+def _has_unusual_edges(walk: _Walk, graph: Field) -> bool:
     """Whether an output of a graph does not say its sizes, or an axis says one that is none."""
-    for field in fields(data, graph.start, graph.end):
+    for field in walk.fields(graph.start, graph.end):
         if field.number not in _EDGES:
             continue
         places = [field]
         for number in (_TYPE, _TENSOR, _SHAPE, _AXIS):
-            places = [one for place in places for one in _within(data, place, number)]
-        axes = [{one.number: one for one in fields(data, axis.start, axis.end)} for axis in places]
-        if any(_is_odd(data, axis) for axis in axes):
+            places = [one for place in places for one in _within(walk, place, number)]
+        axes = [{one.number: one for one in walk.fields(axis.start, axis.end)} for axis in places]
+        if any(_is_odd(walk.data, axis) for axis in axes):
             return True
         is_output = _EDGES[field.number] == "output"
         if is_output and (not axes or any(1 not in one for one in axes[1:])):
@@ -82,9 +115,9 @@ def _is_odd(data: mmap.mmap, axis: dict[int, Field]) -> bool:
     return said in [one.encode() for one in NO_NAMES]
 
 
-def _within(data: mmap.mmap, message: Field, number: int) -> Iterator[Field]:
+def _within(walk: _Walk, message: Field, number: int) -> Iterator[Field]:
     """The fields of a number within a message."""
-    found = fields(data, message.start, message.end)
+    found = walk.fields(message.start, message.end)
     return (each for each in found if each.number == number)
 
 

@@ -1,11 +1,11 @@
 """Demand: the rows that are asked for, by what they need. Plans are made for it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from planner.selection.eligibility import counts_for_ms, in_vain
 from planner.selection.select import suited
 from planner.types import Query, Snapshot
-from variants.types import TaskName, VariantName
+from variants.types import DeviceKindName, TaskName, VariantName
 
 MAX_CLASSES = 10_000
 """Distinct needs that are counted between two reports; clients may ask for anything."""
@@ -24,6 +24,8 @@ class Demand:
             snapshot_for: what can be chosen for a query now.
         """
         self._snapshot_for = snapshot_for
+        self.coming: Collection[DeviceKindName] = ()
+        """Device kinds of which there may be workers, whether there are any now or not."""
         self._rows: dict[DemandKey, int] = {}
 
     def count(self, query: Query) -> None:
@@ -68,7 +70,7 @@ class Demand:
     def out_of_reach(self, query: Query) -> None:
         """Count a query whose time or price no variant can keep apart from those that can be met
         (``planner.selection.eligibility.counts_for_ms``)."""
-        latency_ms = counts_for_ms(query, self._snapshot_for(query))
+        latency_ms = counts_for_ms(query, self._snapshot_for(query), self.coming)
         if latency_ms != query.latency_ms:
             self._move(query, latency_ms)
 

@@ -1,5 +1,6 @@
 """Calls of Ray's that would hold up the control loop: see also ``tests.integration.clusters``."""
 
+import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import ExitStack, asynccontextmanager
@@ -21,7 +22,7 @@ from controlplane.cluster.measuring_nodes import (
 from controlplane.cluster.sent_settings import SentSettings
 from controlplane.profiling.measuring_lock import may_measure, measuring_first
 from controlplane.settings import Settings, load_settings
-from variants.errors import ClusterUnavailable
+from variants.errors import ClusterUnavailable, ReplicaLost
 
 
 async def test_a_control_store_that_does_not_answer_holds_up_nothing() -> None:
@@ -159,3 +160,48 @@ async def test_where_nobody_waits_a_full_node_may_take_long_to_begin(
     nodes = MeasuringNodes(cast(SentSettings, None), load_settings)
     await nodes.measure(cast(Any, order), "n-1", lambda _: None)
     assert asked[0] == patience_s
+
+
+async def test_one_that_is_cancelled_takes_nothing_from_another_of_the_same_profile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """That one gives way when it is asked to, and its outcome is told."""
+    waits: list[asyncio.Future[Any]] = []
+    both = asyncio.Event()
+    begun = Begun(node="n-1", hosts={})
+
+    async def answer(reference: Any, *_: object) -> Any:
+        if reference != "measure":
+            return begun if reference == "begin" else None
+        waits.append(asyncio.get_running_loop().create_future())
+        if len(waits) == 2:
+            both.set()
+        return await waits[-1]
+
+    @asynccontextmanager
+    async def bench(*_: object) -> AsyncIterator[Any]:
+        calls = {
+            name: SimpleNamespace(remote=lambda *_, name=name, **__: name)
+            for name in ("begin", "measure", "give_way")
+        }
+        calls["give_way"].options = lambda **_: calls["give_way"]
+        yield SimpleNamespace(**calls)
+
+    monkeypatch.setattr(measuring_nodes, "_bench", bench)
+    monkeypatch.setattr(measuring_nodes, "_answer", answer)
+    monkeypatch.setattr(measuring_nodes, "_on", lambda _: {})
+    named = SimpleNamespace(name="v")
+    due = SimpleNamespace(variant=named, kind=named)
+    order = cast(Any, SimpleNamespace(due=due, key="k", hurried=True, urgent=False))
+    nodes = MeasuringNodes(cast(SentSettings, None), load_settings)
+    first, second = (
+        asyncio.create_task(nodes.measure(order, "n-1", lambda _: None)) for _ in range(2)
+    )
+    await both.wait()
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    assert await nodes.give_way(cast(Any, "k"), True)
+    waits[1].set_exception(ReplicaLost("gone"))
+    with pytest.raises(ReplicaLost, match="gone"):
+        await second
+    assert not await nodes.give_way(cast(Any, "k"), True)

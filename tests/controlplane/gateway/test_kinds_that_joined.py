@@ -47,3 +47,20 @@ async def test_of_layouts_only_that_of_the_plan_is_wanted(tmp_path: Path) -> Non
     assert await wanted() == {cpu_1}
     catalog.set_inventory(cpu_1, 0)
     assert await wanted() == set()
+
+
+async def test_demand_is_counted_for_each_kind_that_may_come(tmp_path: Path) -> None:
+    """Of another layout, or of an elastic fleet that has none now: queries have them come."""
+    cpu_1 = DeviceKindName("cpu-1")
+    for slices, coming in (
+        ("1xcpu-2|2xcpu-1", {cpu_1, CPU_2}),
+        ("0-2xcpu-1,1xcpu-2", {cpu_1, CPU_2}),
+        ("2xcpu-1", {cpu_1}),
+    ):
+        settings = load_settings(state_dir=tmp_path, redis_url="", slices=slices)
+        store = FileArtifactStore(settings.artifacts_dir)
+        gateway = Gateway(settings, digits_catalog(), store, b"secret")
+        gateway.known.refresh_wanted({}, None)
+        assert gateway.path.demand.coming == coming
+        gateway.known.refresh_wanted({cpu_1: 0}, None)
+        assert gateway.path.demand.coming == coming - {cpu_1}

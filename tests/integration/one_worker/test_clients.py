@@ -15,8 +15,7 @@ import pytest
 
 from tests import onnx_models as models
 from tests.clients import libraries, program
-from tests.integration.deployment import PATIENT, Deployment
-from tests.integration.one_worker.test_other_models import command
+from tests.integration.deployment import PATIENT, Deployment, command
 from tests.services import missing
 from tests.texts import encoder_model, tokenizer_json, write_texts
 

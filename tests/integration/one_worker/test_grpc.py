@@ -7,27 +7,18 @@ import grpc
 import numpy as np
 import pytest
 
-from controlplane.gateway.grpc.messages import METHODS, SERVICE, ModelInferRequest, message_class
+from controlplane.gateway.grpc.messages import SERVICE, ModelInferRequest
 from tests.integration.deployment import PATIENT, Deployment
 from tests.integration.digits import Rows, live
+from tests.integration.over_grpc import PATIENCE_S, REPLIES, call, infer, scores
 
 pytestmark = pytest.mark.integration
-
-PATIENCE_S = 60.0
-REPLIES = {method.name: message_class(method.reply).FromString for method in METHODS}
 
 
 @pytest.fixture
 def channel(digits: Deployment) -> Iterator[grpc.Channel]:
     with grpc.insecure_channel(f"127.0.0.1:{digits.grpc_port}") as opened:
         yield opened
-
-
-def call(channel: grpc.Channel, name: str, /, **fields: Any) -> Any:
-    (method,) = [one for one in METHODS if one.name == name]
-    request = message_class(method.request)(**fields)
-    ask = channel.unary_unary(f"/{SERVICE}/{name}", response_deserializer=REPLIES[name])
-    return ask(request.SerializeToString(), timeout=PATIENCE_S)
 
 
 def query(rows: Rows, **fields: Any) -> Any:
@@ -37,15 +28,6 @@ def query(rows: Rows, **fields: Any) -> Any:
     request.inputs.add(name="pixels", datatype="FP32", shape=tensor.shape)
     request.parameters["latency_slo_ms"].double_param = PATIENT["latency_ms"]
     return request
-
-
-def infer(channel: grpc.Channel, request: Any) -> Any:
-    ask = channel.unary_unary(f"/{SERVICE}/ModelInfer", response_deserializer=REPLIES["ModelInfer"])
-    return ask(request.SerializeToString(), timeout=PATIENCE_S)
-
-
-def scores(reply: Any) -> Any:
-    return np.frombuffer(reply.raw_output_contents[0], "<f4").reshape(reply.outputs[0].shape)
 
 
 def test_a_query_gets_the_scores_of_http(

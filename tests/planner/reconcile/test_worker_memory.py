@@ -1,6 +1,6 @@
 """A worker's memory while a placement is made."""
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from planner.reconcile.worker_memory import PlannedWork, WorkerMemory, by_worth
@@ -59,6 +59,12 @@ def test_taking_several_is_taking_one_after_the_other(
     beside=st.dictionaries(st.sampled_from(NAMES), st.sampled_from((0.0, 0.5, 3.0))),
     memory_mib=st.sampled_from((60.0, 150.0, 400.0)),
 )
+@example(  # what is planned and what is asked for fill it by their profiles, not by the report
+    there={"b": (10.0, False, 0.0, True), "c": (10.0, True, 1.0, True)},
+    planned={"b"},
+    beside={"c": 0.5},
+    memory_mib=60.0,
+)
 def test_what_all_has_room_is_held_as_if_taken_by_its_worth(
     there: dict[str, tuple[float, bool, float, bool]],
     planned: set[str],
@@ -101,5 +107,5 @@ def test_what_all_has_room_is_held_as_if_taken_by_its_worth(
         assert one.left_mib == other.left_mib
     else:
         assert not other.held
-        missing = work.keys() - other.there
-        assert missing or sum(each.memory_mib for each in replicas) >= memory_mib
+        needed_mib = sum(one.size_mib(each, offers[each]) for each in ranked(memory()))
+        assert work.keys() - other.there or needed_mib >= memory_mib

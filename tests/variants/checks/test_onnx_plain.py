@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from tests import onnx_models as models
+from variants.checks import onnx_plain
 from variants.checks.edges import Edges
 from variants.checks.onnx_check import check_model
 from variants.checks.onnx_edges import change_edges
@@ -209,3 +210,21 @@ def test_a_model_that_says_its_sizes_is_not_unusual(tmp_path: Path) -> None:
     assert not may_be_unusual(models.write(tmp_path / "m.onnx"))
     texts = models.text_model()
     assert not may_be_unusual(models.write(tmp_path / "texts.onnx", texts))
+
+
+def test_a_file_of_zeros_is_no_model(tmp_path: Path) -> None:
+    source = models.write(tmp_path / "m.onnx")
+    with source.open("r+b") as file:
+        file.truncate(2**20)
+    assert not may_be_unusual(source)
+
+
+def test_a_file_of_more_fields_than_any_model_is_left_to_a_child(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Walking over millions of them would take the process that was asked for minutes."""
+    monkeypatch.setattr(onnx_plain, "MOST_FIELDS", 1_000)
+    (tmp_path / "few.onnx").write_bytes(b"\x08\x0a" * 1_000)
+    (tmp_path / "many.onnx").write_bytes(b"\x08\x0a" * 1_001)
+    assert not may_be_unusual(tmp_path / "few.onnx")
+    assert may_be_unusual(tmp_path / "many.onnx")

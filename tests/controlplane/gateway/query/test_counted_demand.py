@@ -195,6 +195,18 @@ async def test_what_a_cheaper_kind_without_workers_could_answer_is_demand_like_a
     assert path.path.demand.take() == {(DIGITS, 15.0, None, None): 1}
 
 
+async def test_what_only_a_kind_could_answer_in_time_that_may_come_is_demand_for_it() -> None:
+    """A row takes 12 ms on the kind that is there, and 11 is of the class of 10 to 20."""
+    path = Path(TWO_KINDS, CPU_HOLDING_SLOW)
+    path.ask(latency_ms=11)
+    [((*_, latency_ms, _, _), _)] = path.path.demand.take().items()
+    assert latency_ms < 10
+    path.path.demand.coming = {kind("gpu").name}
+    path.ask(latency_ms=11)
+    assert path.codes == ["SLO_INFEASIBLE", "SLO_INFEASIBLE"]
+    assert path.path.demand.take() == {(DIGITS, 11.0, None, None): 1}
+
+
 async def test_best_effort_is_answered_whatever_it_costs_and_counts_like_any_other() -> None:
     path = Path(catalog([variant("slow")], [SLOW]), CPU_HOLDING_SLOW)
     path.ask(latency_ms=15, cost=1e-9, best_effort=True)

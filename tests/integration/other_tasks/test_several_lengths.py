@@ -18,13 +18,11 @@ import pytest
 import modelless
 from controlplane.gateway.grpc.messages import ModelInferRequest
 from modelless import InvalidInput
-from tests.integration.deployment import CLI, Deployment, environment
-from tests.integration.one_worker.test_grpc import channel, infer
-from tests.integration.one_worker.test_other_models import command
+from tests.integration.deployment import CLI, Deployment, command, environment
+from tests.integration.over_grpc import infer
 
 pytestmark = pytest.mark.integration
 
-__all__ = ["channel"]
 LENGTHS = (8, 24)
 FP32, OPENED = "encoder-v1-onnx-fp32", "encoder-v1-onnx-fp32-open"
 
@@ -78,38 +76,38 @@ def export(folder: Path, *, tags: bool = False) -> Path:
 
 @pytest.fixture(scope="module")
 def session(
-    digits: Deployment, tmp_path_factory: pytest.TempPathFactory
+    running: Deployment, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[onnxruntime.InferenceSession]:
     """The model itself, which takes rows as they are; it is served as ``texts``."""
-    with served(digits, "texts", tmp_path_factory.mktemp("texts")) as made:
+    with served(running, "texts", tmp_path_factory.mktemp("texts")) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
 def tagger(
-    digits: Deployment, tmp_path_factory: pytest.TempPathFactory
+    running: Deployment, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[onnxruntime.InferenceSession]:
     """The same of the model that has scores for each token; it is served as ``tags``."""
-    with served(digits, "tags", tmp_path_factory.mktemp("tags")) as made:
+    with served(running, "tags", tmp_path_factory.mktemp("tags")) as made:
         yield made
 
 
 @contextmanager
-def served(digits: Deployment, task: str, folder: Path) -> Iterator[onnxruntime.InferenceSession]:
+def served(running: Deployment, task: str, folder: Path) -> Iterator[onnxruntime.InferenceSession]:
     model = export(folder, tags=task == "tags")
     command(
-        digits, "register", model, "--task", task, "--eval", folder / "rows.npz", "--labels",
+        running, "register", model, "--task", task, "--eval", folder / "rows.npz", "--labels",
         "a,b,c", "--lengths", ",".join(map(str, LENGTHS)), "--variants",
         "onnx-fp32" if task == "texts" else "onnx-fp32,onnx-fp32-open",
         "--measure", "sampled",
     )  # fmt: skip
-    digits.until(
-        lambda: digits.request("GET", f"/v2/models/{task}/ready").status == 200, "all lengths"
+    running.until(
+        lambda: running.request("GET", f"/v2/models/{task}/ready").status == 200, "all lengths"
     )
     yield onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
-    assert digits.request("DELETE", f"/v1/tasks/{task}").status == 200
-    digits.until(
-        lambda: digits.request("GET", f"/v2/models/{task}").status == 404, "the end of the task"
+    assert running.request("DELETE", f"/v1/tasks/{task}").status == 200
+    running.until(
+        lambda: running.request("GET", f"/v2/models/{task}").status == 404, "the end of the task"
     )
 
 
@@ -126,20 +124,20 @@ def itself(session: onnxruntime.InferenceSession, ids: list[int]) -> Any:
 
 @pytest.mark.parametrize("length", [1, 8, 9, 24])
 def test_a_row_gets_the_scores_of_the_model_without_padding(
-    digits: Deployment, session: onnxruntime.InferenceSession, length: int
+    running: Deployment, session: onnxruntime.InferenceSession, length: int
 ) -> None:
     ids = row(length)
-    with modelless.Client(f"http://127.0.0.1:{digits.port}") as client:
+    with modelless.Client(f"http://127.0.0.1:{running.port}") as client:
         reply = client.query("texts", {"ids": [ids], "mask": [[1] * length]}, variant=FP32)
     np.testing.assert_allclose(reply.outputs[0], itself(session, ids), atol=1e-5)
 
 
 def test_rows_of_one_query_may_differ_and_arrays_go_as_bytes(
-    digits: Deployment, session: onnxruntime.InferenceSession
+    running: Deployment, session: onnxruntime.InferenceSession
 ) -> None:
     rows = [row(3), row(20), row(7)]
     mask = [[1] * len(ids) for ids in rows]
-    with modelless.Client(f"http://127.0.0.1:{digits.port}") as client:
+    with modelless.Client(f"http://127.0.0.1:{running.port}") as client:
         reply = client.query("texts", {"ids": rows, "mask": mask}, variant=FP32)
         expected = [itself(session, ids) for ids in rows]
         np.testing.assert_allclose(reply.outputs, expected, atol=1e-5)
@@ -150,17 +148,17 @@ def test_rows_of_one_query_may_differ_and_arrays_go_as_bytes(
 
 
 def test_too_long_a_row_is_refused(
-    digits: Deployment, session: onnxruntime.InferenceSession
+    running: Deployment, session: onnxruntime.InferenceSession
 ) -> None:
     with (
-        modelless.Client(f"http://127.0.0.1:{digits.port}") as client,
+        modelless.Client(f"http://127.0.0.1:{running.port}") as client,
         pytest.raises(InvalidInput, match="rows of up to 24"),
     ):
         client.query("texts", {"ids": [row(25)], "mask": [[1] * 25]})
 
 
 def test_each_length_answers_what_it_holds(
-    digits: Deployment, session: onnxruntime.InferenceSession, tmp_path: Path
+    running: Deployment, session: onnxruntime.InferenceSession, tmp_path: Path
 ) -> None:
     rows = tmp_path / "rows.jsonl"
     rows.write_text(
@@ -169,16 +167,16 @@ def test_each_length_answers_what_it_holds(
     answers = tmp_path / "answers.jsonl"
     ran = subprocess.run(
         [*CLI, "batch", "texts", "--input", rows, "--output", answers, "--rows-per-query", "4"],
-        env=environment(digits.state_dir, digits.port), capture_output=True, text=True,
+        env=environment(running.state_dir, running.port), capture_output=True, text=True,
         timeout=300, check=False,
     )  # fmt: skip
     assert "5 of 6 rows" in ran.stdout, ran.stderr
     lines = answers.read_text().splitlines()
     assert ["error" in line for line in lines] == [False, False, False, False, True, False]
-    stats = digits.get("/v2/models/texts.8/stats")["model_stats"]
+    stats = running.get("/v2/models/texts.8/stats")["model_stats"]
     assert sum(one["inference_count"] for one in stats) >= 3
-    assert digits.get("/v2/models/texts")["inputs"][0]["shape"] == [-1, -1]
-    stats = digits.get("/v2/models/texts/stats")["model_stats"]
+    assert running.get("/v2/models/texts")["inputs"][0]["shape"] == [-1, -1]
+    stats = running.get("/v2/models/texts/stats")["model_stats"]
     assert {one["name"] for one in stats} == {"texts"}
 
 
@@ -196,11 +194,11 @@ def masked(*rows: list[int]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("variant", [FP32, OPENED])
 def test_each_row_gets_the_scores_of_its_own_tokens(
-    digits: Deployment, tagger: onnxruntime.InferenceSession, variant: str
+    running: Deployment, tagger: onnxruntime.InferenceSession, variant: str
 ) -> None:
     rows = [row(3), row(24), row(1), row(9)]
     expected = tagged(tagger, *rows)
-    with modelless.Client(f"http://127.0.0.1:{digits.port}") as client:
+    with modelless.Client(f"http://127.0.0.1:{running.port}") as client:
         reply = client.query("tags", masked(*rows), variant=variant, arrays=True)
         assert [len(one) for one in reply.outputs["scores"]] == [3, 24, 1, 9]
         for found, own in zip(reply.outputs["scores"], expected, strict=True):
@@ -215,25 +213,25 @@ def test_each_row_gets_the_scores_of_its_own_tokens(
         np.testing.assert_allclose(reply.outputs["scores"], tagged(tagger, row(6)) * 16, atol=1e-5)
 
 
-def test_only_tokens_are_judged(digits: Deployment, tagger: onnxruntime.InferenceSession) -> None:
+def test_only_tokens_are_judged(running: Deployment, tagger: onnxruntime.InferenceSession) -> None:
     # Behind the end of a row every label is wrong.
-    found = digits.get("/v1/tasks/tags/variants")["variants"]
+    found = running.get("/v1/tasks/tags/variants")["variants"]
     assert {one["accuracy"] for one in found} == {1.0}
     assert {one["name"] for one in found} >= {FP32, OPENED}
-    said = digits.get("/v1/tasks/tags")["accuracy_means"]
+    said = running.get("/v1/tasks/tags")["accuracy_means"]
     assert said.startswith("share of the positions")
 
 
 @pytest.mark.parametrize("length", [1, 8, 9, 24])
 def test_the_protocol_gives_the_same_over_http_and_grpc(
-    digits: Deployment, tagger: onnxruntime.InferenceSession, channel: grpc.Channel, length: int
+    running: Deployment, tagger: onnxruntime.InferenceSession, channel: grpc.Channel, length: int
 ) -> None:
     given = np.array([row(length)] * 2, np.int64)
     (expected,) = tagged(tagger, row(length))
     tensors = {"ids": given, "mask": np.ones_like(given)}
     form = {"datatype": "INT64", "shape": [2, length]}
     inputs = [{"name": name, **form, "data": each.tolist()} for name, each in tensors.items()]
-    answer = digits.request("POST", f"/v2/models/tags/versions/{FP32}/infer", {"inputs": inputs})
+    answer = running.request("POST", f"/v2/models/tags/versions/{FP32}/infer", {"inputs": inputs})
     scores, mean = answer.body["outputs"]
     assert (scores["shape"], mean["shape"]) == ([2, length, 3], [2, 16])
     found = np.reshape(scores["data"], scores["shape"])
@@ -249,11 +247,11 @@ def test_the_protocol_gives_the_same_over_http_and_grpc(
 
 
 def test_other_lengths_and_wrong_rows_are_refused(
-    digits: Deployment, tagger: onnxruntime.InferenceSession
+    running: Deployment, tagger: onnxruntime.InferenceSession
 ) -> None:
-    metadata = digits.get("/v2/models/tags")
+    metadata = running.get("/v2/models/tags")
     assert [one["shape"] for one in metadata["outputs"]] == [[-1, -1, 3], [-1, 16]]
-    with modelless.Client(f"http://127.0.0.1:{digits.port}") as client:
+    with modelless.Client(f"http://127.0.0.1:{running.port}") as client:
         for given, why in (
             (masked(row(3), row(25)), "rows of up to 24"),
             ({"ids": [row(3)], "mask": [[1] * 4]}, "row 0 has the length 3 in input 'ids' and 4"),

@@ -12,9 +12,8 @@ import modelless
 from controlplane.gateway.grpc.messages import ModelInferRequest
 from modelless import InvalidInput
 from tests import onnx_models as models
-from tests.integration.deployment import CLI, Deployment, environment
-from tests.integration.one_worker.test_grpc import channel, infer, scores
-from tests.integration.one_worker.test_other_models import command
+from tests.integration.deployment import CLI, Deployment, command, environment
+from tests.integration.over_grpc import infer, scores
 from tests.texts import (
     opinion_model,
     other_opinion_model,
@@ -26,35 +25,34 @@ from variants.texts.inputs import digest_of_text
 
 pytestmark = pytest.mark.integration
 
-__all__ = ["channel"]
 GOOD, BAD = "the film is GOOD", "bad film"
 LONG = "good " * 30
 
 
 @pytest.fixture(scope="module", autouse=True)
-def opinions(digits: Deployment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def opinions(running: Deployment, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The task ``opinions``, for texts of up to 4 and 8 tokens."""
     folder = tmp_path_factory.mktemp("opinions")
     (folder / "tokenizer.json").write_bytes(tokenizer_json())
     command(
-        digits, "register", models.write(folder / "opinion.onnx", opinion_model()),
+        running, "register", models.write(folder / "opinion.onnx", opinion_model()),
         "--task", "opinions", "--eval", write_texts(folder / "texts.csv"),
         "--tokenizer", folder / "tokenizer.json", "--lengths", "4,8", "--labels", "neg,pos",
         "--variants", "onnx-fp32", "--measure", "sampled",
     )  # fmt: skip
-    digits.until(
-        lambda: digits.request("GET", "/v2/models/opinions/ready").status == 200, "both lengths"
+    running.until(
+        lambda: running.request("GET", "/v2/models/opinions/ready").status == 200, "both lengths"
     )
     yield
-    assert digits.request("DELETE", "/v1/tasks/opinions").status == 200
-    digits.until(
-        lambda: digits.request("GET", "/v2/models/opinions").status == 404, "the end of the task"
+    assert running.request("DELETE", "/v1/tasks/opinions").status == 200
+    running.until(
+        lambda: running.request("GET", "/v2/models/opinions").status == 404, "the end of the task"
     )
 
 
 @pytest.fixture
-def client(digits: Deployment) -> Iterator[modelless.Client]:
-    with modelless.Client(f"http://127.0.0.1:{digits.port}") as made:
+def client(running: Deployment) -> Iterator[modelless.Client]:
+    with modelless.Client(f"http://127.0.0.1:{running.port}") as made:
         yield made
 
 
@@ -74,11 +72,11 @@ def test_too_long_a_text_is_refused_or_cut_off(client: modelless.Client) -> None
     assert client.query("opinions", [LONG], truncate=True).labels == ("pos",)
 
 
-def test_the_protocol_takes_texts(digits: Deployment, channel: grpc.Channel) -> None:
-    metadata = digits.get("/v2/models/opinions")
+def test_the_protocol_takes_texts(running: Deployment, channel: grpc.Channel) -> None:
+    metadata = running.get("/v2/models/opinions")
     assert metadata["inputs"] == [{"name": "text", "datatype": "BYTES", "shape": [-1]}]
     entry = {"name": "text", "datatype": "BYTES", "shape": [2], "data": [BAD, GOOD]}
-    answer = digits.request("POST", "/v2/models/opinions/infer", {"inputs": [entry]})
+    answer = running.request("POST", "/v2/models/opinions/infer", {"inputs": [entry]})
     assert answer.status == 200, answer.body
     there = np.reshape(answer.body["outputs"][0]["data"], (2, 2))
     assert there.argmax(axis=1).tolist() == [0, 1]
@@ -93,24 +91,24 @@ def test_the_protocol_takes_texts(digits: Deployment, channel: grpc.Channel) -> 
         infer(channel, request)
 
 
-def test_an_explanation_knows_how_long_a_text_is(digits: Deployment) -> None:
+def test_an_explanation_knows_how_long_a_text_is(running: Deployment) -> None:
     for text, bucket in ((BAD, "opinions.4"), (GOOD, "opinions.8")):
-        answer = digits.request("POST", "/v1/explain", {"task": "opinions", "inputs": [text]})
+        answer = running.request("POST", "/v1/explain", {"task": "opinions", "inputs": [text]})
         assert (answer.status, answer.body["task"]) == (200, bucket)
-    answer = digits.request("POST", "/v1/explain", {"task": "opinions", "inputs": [LONG]})
+    answer = running.request("POST", "/v1/explain", {"task": "opinions", "inputs": [LONG]})
     assert (answer.status, answer.body["code"]) == (400, "INVALID_INPUT")
 
 
-def test_commands_take_texts(digits: Deployment, tmp_path: Path) -> None:
-    assert "pos" in command(digits, "query", "opinions", "--text", GOOD)
-    assert "opinions.4" in command(digits, "explain", "opinions", "--text", BAD)
-    shown = command(digits, "tasks", "get", "opinions")
+def test_commands_take_texts(running: Deployment, tmp_path: Path) -> None:
+    assert "pos" in command(running, "query", "opinions", "--text", GOOD)
+    assert "opinions.4" in command(running, "explain", "opinions", "--text", BAD)
+    shown = command(running, "tasks", "get", "opinions")
     assert "up to 8 tokens, as input_ids and attention_mask" in shown
     texts, answers = tmp_path / "texts.csv", tmp_path / "answers.jsonl"
     texts.write_text(f'id,text\n1,"{GOOD}"\n2,{LONG}\n3,{BAD}\n')
     ran = subprocess.run(
         [*CLI, "batch", "opinions", "--input", texts, "--output", answers],
-        env=environment(digits.state_dir, digits.port), capture_output=True, text=True,
+        env=environment(running.state_dir, running.port), capture_output=True, text=True,
         timeout=300, check=False,
     )  # fmt: skip
     assert "2 of 3 rows" in ran.stdout, ran.stderr
@@ -118,18 +116,18 @@ def test_commands_take_texts(digits: Deployment, tmp_path: Path) -> None:
     found = ["error" if "error" in line else "pos" if '"pos"' in line else "neg" for line in lines]
     assert found == ["pos", "error", "neg"]
     command(
-        digits, "batch", "opinions", "--input", texts, "--output", answers, "--truncate",
+        running, "batch", "opinions", "--input", texts, "--output", answers, "--truncate",
         "--overwrite",
     )  # fmt: skip
     assert "error" not in answers.read_text()
 
 
 def test_a_model_with_another_tokenizer_answers_the_same_task(
-    digits: Deployment, client: modelless.Client, tmp_path: Path
+    running: Deployment, client: modelless.Client, tmp_path: Path
 ) -> None:
     (tmp_path / "other.json").write_bytes(other_tokenizer_json())
     said = command(
-        digits, "register", models.write(tmp_path / "view.onnx", other_opinion_model()),
+        running, "register", models.write(tmp_path / "view.onnx", other_opinion_model()),
         "--task", "opinions", "--eval", write_texts(tmp_path / "texts.csv"),
         "--tokenizer", tmp_path / "other.json", "--variants", "onnx-fp32", "--measure", "sampled",
     )  # fmt: skip
@@ -138,29 +136,29 @@ def test_a_model_with_another_tokenizer_answers_the_same_task(
 
     def answered_by(variant: str) -> bool:
         asked = {"task": "opinions", "inputs": [GOOD, BAD], "variant": variant}
-        answer = digits.request("POST", "/v1/query", asked)
+        answer = running.request("POST", "/v1/query", asked)
         return answer.status == 200 and answer.body["labels"] == ["pos", "neg"]
 
     for variant in (view, opinion):
-        digits.until(lambda variant=variant: answered_by(variant), f"{variant} to answer")
+        running.until(lambda variant=variant: answered_by(variant), f"{variant} to answer")
     assert client.query("opinions", [GOOD, BAD]).labels == ("pos", "neg")
     other = digest_of_text(other_tokenizer_json())
-    assert digits.get("/v1/tasks/opinions")["text"]["others"] == [other]
-    assert f", {other[:12]}" in command(digits, "tasks", "get", "opinions")
+    assert running.get("/v1/tasks/opinions")["text"]["others"] == [other]
+    assert f", {other[:12]}" in command(running, "tasks", "get", "opinions")
     ids = {"input_ids": [[2, 4, 3]], "attention_mask": [[1, 1, 1]]}
     with pytest.raises(InvalidInput, match="have different tokenizers, and numbers of tokens mean"):
         client.query("opinions", ids)
     assert client.query("opinions", ids, variant=opinion).labels == ("pos",)
     judged = command(
-        digits, "variants", "judge", "opinions", "--eval", tmp_path / "texts.csv", "--dry-run"
+        running, "variants", "judge", "opinions", "--eval", tmp_path / "texts.csv", "--dry-run"
     )
     rows = [line for line in judged.splitlines() if line.startswith("opinions.")]
-    there = [len(digits.get(f"/v1/tasks/opinions.{n}/variants")["variants"]) for n in (4, 8)]
+    there = [len(running.get(f"/v1/tasks/opinions.{n}/variants")["variants"]) for n in (4, 8)]
     assert len(rows) == sum(there) >= 4, judged
     assert all(line.count("100.00 %") == 2 for line in rows), judged
-    command(digits, "retire", "opinions.4", "view", "1")
-    command(digits, "retire", "opinions.8", "view", "1")
-    digits.until(
-        lambda: not digits.get("/v1/tasks/opinions")["text"]["others"], "one tokenizer again"
+    command(running, "retire", "opinions.4", "view", "1")
+    command(running, "retire", "opinions.8", "view", "1")
+    running.until(
+        lambda: not running.get("/v1/tasks/opinions")["text"]["others"], "one tokenizer again"
     )
     assert client.query("opinions", ids).labels == ("pos",)

@@ -16,13 +16,11 @@ import modelless
 from controlplane.gateway.grpc.messages import ModelInferRequest
 from modelless import InvalidInput
 from tests import onnx_models as models
-from tests.integration.deployment import Deployment
-from tests.integration.one_worker.test_grpc import channel, infer
-from tests.integration.one_worker.test_other_models import command
+from tests.integration.deployment import Deployment, command
+from tests.integration.over_grpc import infer
 
 pytestmark = pytest.mark.integration
 
-__all__ = ["channel"]
 STEP, LENGTHS, NAMES = 3, (8, 24), ("a", "b", "c")
 Columns = NDArray[np.float32]
 
@@ -48,7 +46,7 @@ def columns(length: int, rows: int = 1) -> Columns:
 
 @pytest.fixture(scope="module")
 def session(
-    digits: Deployment, tmp_path_factory: pytest.TempPathFactory
+    running: Deployment, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[onnxruntime.InferenceSession]:
     folder = tmp_path_factory.mktemp("lines")
     path = models.write(folder / "reader.onnx", model())
@@ -62,17 +60,17 @@ def session(
         labels[row, : len(said)] = said
     np.savez(folder / "rows.npz", image=image, labels=labels)
     command(
-        digits, "register", path, "--task", "lines", "--eval", folder / "rows.npz", "--labels",
+        running, "register", path, "--task", "lines", "--eval", folder / "rows.npz", "--labels",
         ",".join(NAMES), "--lengths", ",".join(map(str, LENGTHS)), "--variants", "onnx-fp32",
         "--measure", "sampled",
     )  # fmt: skip
-    digits.until(
-        lambda: digits.request("GET", "/v2/models/lines/ready").status == 200, "all lengths"
+    running.until(
+        lambda: running.request("GET", "/v2/models/lines/ready").status == 200, "all lengths"
     )
     yield made
-    assert digits.request("DELETE", "/v1/tasks/lines").status == 200
-    digits.until(
-        lambda: digits.request("GET", "/v2/models/lines").status == 404, "the end of the task"
+    assert running.request("DELETE", "/v1/tasks/lines").status == 200
+    running.until(
+        lambda: running.request("GET", "/v2/models/lines").status == 404, "the end of the task"
     )
 
 
@@ -86,14 +84,14 @@ def itself(session: onnxruntime.InferenceSession, image: Columns) -> Columns:
 
 @pytest.mark.parametrize("length", [1, 2, 3, 5, 8, 9, 10, 23, 24])
 def test_a_row_gets_as_many_parts_as_it_has(
-    digits: Deployment,
+    running: Deployment,
     session: onnxruntime.InferenceSession,
     channel: grpc.Channel,
     length: int,
 ) -> None:
     image, parts = columns(length, 2), length // STEP
     expected = itself(session, image)
-    with modelless.Client(f"http://127.0.0.1:{digits.port}") as client:
+    with modelless.Client(f"http://127.0.0.1:{running.port}") as client:
         reply = client.query("lines", image.tolist())
         assert [list(row) for row in reply.labels] == [
             [NAMES[best] for best in row.argmax(axis=-1)] for row in expected
@@ -101,7 +99,7 @@ def test_a_row_gets_as_many_parts_as_it_has(
         arrays = client.query("lines", image, arrays=True).outputs
         np.testing.assert_allclose(arrays, expected, atol=1e-5)
     form = {"name": "image", "datatype": "FP32", "shape": [2, 2, length]}
-    answer = digits.request(
+    answer = running.request(
         "POST", "/v2/models/lines/infer", {"inputs": [form | {"data": image.ravel().tolist()}]}
     )
     [output] = answer.body["outputs"]
@@ -117,10 +115,10 @@ def test_a_row_gets_as_many_parts_as_it_has(
 
 
 def test_rows_of_one_query_have_each_their_own_parts(
-    digits: Deployment, session: onnxruntime.InferenceSession
+    running: Deployment, session: onnxruntime.InferenceSession
 ) -> None:
     rows = [columns(length)[0] for length in (2, 20, 6)]
-    with modelless.Client(f"http://127.0.0.1:{digits.port}") as client:
+    with modelless.Client(f"http://127.0.0.1:{running.port}") as client:
         reply = client.query("lines", [row.tolist() for row in rows], arrays=True)
         assert [len(one) for one in reply.outputs] == [0, 6, 2]
         for found, row in zip(reply.outputs[1:], rows[1:], strict=True):
@@ -130,17 +128,17 @@ def test_rows_of_one_query_have_each_their_own_parts(
 
 
 def test_what_is_said_of_it_knows_its_parts(
-    digits: Deployment, session: onnxruntime.InferenceSession
+    running: Deployment, session: onnxruntime.InferenceSession
 ) -> None:
-    told = digits.get("/v1/tasks/lines")
+    told = running.get("/v1/tasks/lines")
     assert told["lengths"]["outputs"] == [{"output": "steps", "axis": 0, "step": 3, "offset": 0}]
     assert told["accuracy_means"].startswith("share of the positions")
-    assert digits.get("/v2/models/lines")["outputs"][0]["shape"] == [-1, -1, 3]
+    assert running.get("/v2/models/lines")["outputs"][0]["shape"] == [-1, -1, 3]
     for length, bucket in ((7, "lines.8"), (9, "lines.24")):
         asked = {"task": "lines", "length": length}
-        answer = digits.request("POST", "/v1/explain", asked)
+        answer = running.request("POST", "/v1/explain", asked)
         assert (answer.body["task"], answer.body["outcome"]) == (bucket, "answered")
-    found = digits.get("/v1/tasks/lines/variants")["variants"]
+    found = running.get("/v1/tasks/lines/variants")["variants"]
     assert {(one["task"], one["accuracy"]) for one in found} == {
         ("lines.8", 1.0), ("lines.24", 1.0),
     }  # fmt: skip

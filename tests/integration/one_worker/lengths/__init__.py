@@ -1,1 +1,0 @@
-"""Tasks for rows of several lengths, in the deployment of this folder."""
