@@ -14,6 +14,7 @@ from variants.catalog.removal import Freed, Removed
 from variants.catalog.validity.canaries import RolledBack
 from variants.types import (
     ALL_EVENTS,
+    AcceptedAnswers,
     Canary,
     CatalogSnapshot,
     CatalogState,
@@ -404,6 +405,18 @@ class Catalog(Protocol):
 
     def quarantine_lifts(self) -> tuple[QuarantineLift, ...]:
         """The latest lift of each variant that has one, by task and variant."""
+
+    def accept_answers(self, accepted: AcceptedAnswers) -> None:
+        """Keep that a change of a variant's answers is as it should be, in place of an earlier word
+        on this variant. Does not advance the revision.
+
+        Raises:
+            InvalidInput: the time, the reason or the name of the operator is not possible.
+            NotFound: the variant is unknown.
+        """
+
+    def accepted_answers(self) -> tuple[AcceptedAnswers, ...]:
+        """What was said of each variant last, by task and variant."""
 
     def put_rule(self, rule: Rule) -> Rule:
         """Have a rule hold from now on; return it with its id. One about the same

@@ -1,5 +1,5 @@
 """The tables of a SQL catalog beside what is registered: rules of operators, declared peaks,
-quarantines that were lifted, and what was learned.
+quarantines that were lifted, answers that were accepted, and what was learned.
 
 Beside them, how every part of the catalog in a database gets its connections.
 """
@@ -25,8 +25,16 @@ from variants.catalog.turns import Turns
 from variants.catalog.validity.absent import no_peak, no_rule, no_variant
 from variants.catalog.validity.peaks import check_learned, check_lift, check_peak, check_room
 from variants.catalog.validity.plans import check_leads
-from variants.catalog.validity.rules import check_rule, check_rule_room
-from variants.types import Peak, QuarantineLift, Rule, RuleKind, TaskName, VariantName
+from variants.catalog.validity.rules import check_accepted, check_rule, check_rule_room
+from variants.types import (
+    AcceptedAnswers,
+    Peak,
+    QuarantineLift,
+    Rule,
+    RuleKind,
+    TaskName,
+    VariantName,
+)
 
 _PEAKS = select(tables.peaks).order_by(tables.peaks.c.start_s, tables.peaks.c.id)
 """Made once: the control loop asks it in each turn."""
@@ -121,6 +129,23 @@ class SqlPlanningTables:
             found = connection.execute(select(tables.quarantine_lifts))
             lifts = (QuarantineLift(**row._mapping) for row in found)
             return tuple(sorted(lifts, key=lambda lift: (lift.task, lift.variant)))
+
+    def accept_answers(self, accepted: AcceptedAnswers) -> None:
+        check_accepted(accepted)
+        words = tables.accepted_answers
+        same = (words.c.task == accepted.task, words.c.variant == accepted.variant)
+        with self._transaction(self._writer) as connection:
+            # As with lifts, the counter's row lines up writers.
+            counters.lock(connection, "inventory")
+            check_variant(connection, accepted.task, accepted.variant)
+            connection.execute(delete(words).where(*same))
+            connection.execute(insert(words), asdict(accepted))
+
+    def accepted_answers(self) -> tuple[AcceptedAnswers, ...]:
+        with self._transaction(self._poller) as connection:
+            found = connection.execute(select(tables.accepted_answers))
+            words = (AcceptedAnswers(**row._mapping) for row in found)
+            return tuple(sorted(words, key=lambda one: (one.task, one.variant)))
 
     def put_learned(self, name: str, at_s: float, body: bytes, *, epoch: int) -> None:
         check_learned(name, body)

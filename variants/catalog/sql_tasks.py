@@ -317,7 +317,8 @@ def _remove_versions(
         variants += list(map(read_variant, rows))
         names = [row.name for row in rows]
         of_variants = (
-            tables.profiles, tables.profiling_requests, tables.quarantine_lifts, tables.rules,
+            tables.profiles, tables.profiling_requests, tables.quarantine_lifts,
+            tables.accepted_answers, tables.rules,
         )  # fmt: skip
         for table in of_variants:
             key = table.c

@@ -230,6 +230,18 @@ quarantine_lifts = Table(
     ForeignKeyConstraint(["task", "variant"], [variants.c.task, variants.c.name]),
 )
 
+accepted_answers = Table(
+    "accepted_answers",
+    metadata,
+    Column("task", Text, primary_key=True),
+    Column("variant", Text, primary_key=True),
+    Column("since_s", Double, nullable=False),
+    Column("at_s", Double, nullable=False),
+    Column("by", Text, nullable=False),
+    Column("why", Text, nullable=False),
+)
+"""Refers to no variant: processes of an earlier release, which do not know it, remove variants."""
+
 rules = Table(
     "rules",
     metadata,
