@@ -127,7 +127,7 @@ class Catalog(Protocol):
         version: int,
         stage: Stage,
         *,
-        decided_at: int | None = None,
+        decided_at: CatalogState | None = None,
     ) -> bool:
         """Move a version to another stage, in all of these tasks at once. Advances the revision.
 
@@ -135,7 +135,7 @@ class Catalog(Protocol):
 
         Args:
             tasks: one, or buckets of one.
-            decided_at: the revision by which the caller has decided; None: it does not matter.
+            decided_at: the state by which the caller has decided; None: it does not matter.
 
         Returns:
             Whether it was moved: nothing was written where there is another revision by now.

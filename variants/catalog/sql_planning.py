@@ -26,6 +26,7 @@ from variants.catalog.validity.absent import no_peak, no_rule, no_variant
 from variants.catalog.validity.peaks import check_learned, check_lift, check_peak, check_room
 from variants.catalog.validity.plans import check_leads
 from variants.catalog.validity.rules import check_accepted, check_rule, check_rule_room
+from variants.errors import StaleEpoch
 from variants.types import (
     AcceptedAnswers,
     Peak,
@@ -60,6 +61,8 @@ class SqlPlanningTables:
         self._writer = writer(self._engine)
         self._reader = snapshot_reader(self._engine)
         self._poller = poller(self._engine)
+        self._led: dict[int, str] = {}
+        """The marks of the epochs in which this process led."""
 
     def add_peak(self, peak: Peak) -> Peak:
         check_peak(peak)
@@ -150,8 +153,7 @@ class SqlPlanningTables:
     def put_learned(self, name: str, at_s: float, body: bytes, *, epoch: int) -> None:
         check_learned(name, body)
         with self._transaction(self._writer) as connection:
-            newest = leading_epoch(connection)
-            check_leads(epoch, newest, "what was learned")
+            self._check_leads(connection, epoch, "what was learned")
             connection.execute(delete(tables.learned).where(tables.learned.c.name == name))
             row = {"name": name, "at_s": at_s, "body": body}
             connection.execute(insert(tables.learned), row)
@@ -161,6 +163,25 @@ class SqlPlanningTables:
         with self._transaction(self._poller) as connection:
             row = connection.execute(wanted).first()
             return (row.at_s, bytes(row.body)) if row else None
+
+    def _check_leads(self, connection: Connection, epoch: int, what: str) -> None:
+        """Refuse what somebody writes who leads no more. A new leader waits until this transaction
+        is over.
+
+        Raises:
+            StaleEpoch: another one leads.
+        """
+        check_leads(epoch, leading_epoch(connection), what)
+        leader = tables.leaders.c
+        found = connection.execute(select(leader.mark).where(leader.epoch == epoch)).first()
+        # A restored catalog has the number of the epochs before, so that none is given twice, and
+        # not who led in them. One that went back without it gives the number to another leader.
+        if found is None:
+            raise StaleEpoch(f"epoch {epoch} led before a backup was restored here")
+        if self._led.get(epoch, found.mark) != found.mark:
+            raise StaleEpoch(
+                f"{what} of epoch {epoch} came, which another one leads in: the database went back"
+            )
 
     def close(self) -> None:
         self._engine.dispose()
@@ -180,13 +201,6 @@ def read_rules(connection: Connection) -> tuple[Rule, ...]:
     """All rules of operators, by id."""
     rows = connection.execute(select(tables.rules).order_by(tables.rules.c.id))
     return tuple(Rule(**dict(row._mapping) | {"kind": RuleKind(row.kind)}) for row in rows)
-
-
-def has_led(connection: Connection, epoch: int) -> bool:
-    """Whether somebody has led in this epoch. A catalog that was restored has the number of the
-    epochs before, so that none is given twice, and not who led in them."""
-    leader = select(tables.leaders.c.epoch).where(tables.leaders.c.epoch == epoch)
-    return connection.execute(leader).first() is not None
 
 
 def leading_epoch(connection: Connection) -> int:

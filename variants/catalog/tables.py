@@ -285,7 +285,9 @@ leaders = Table(
     metadata,
     Column("epoch", BigInteger, primary_key=True, autoincrement=False),
     Column("owner", Text, nullable=False),
+    Column("mark", Text),
 )
+"""The mark is random, and null where a process of an earlier release leads."""
 
 plans = Table(
     "plans",
