@@ -18,6 +18,7 @@ from tests.scheduling import processes
 from tests.scheduling.order import Scheduling, ordered
 from tests.services import drop_database, fresh_database, postgres_server, redis_server
 from variants.catalog.sql import migrate
+from workers.process.sparing_log import SparingLog
 
 # How long an example takes says more of what else runs on the machine than of the code. A property
 # that says no number of its own has half of what is usual: `make campaign` tries twenty times that.
@@ -42,6 +43,13 @@ MANY = 50_000
 milliseconds."""
 _GIVEN = "_hypothesis_internal_use_settings"
 """Where Hypothesis keeps what ``@settings`` says of a test; it has no other way to scale it."""
+
+
+@pytest.fixture(autouse=True)
+def failures_are_logged_in_full() -> None:
+    """What one test has had logged keeps no line of another one back."""
+    for one in SparingLog.all:
+        one.forget()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -5,7 +5,8 @@ In come HTTP requests below ``/v1`` and for the pages of the dashboard. Out go J
 
 Read ``context`` (what every route stands on), ``routes`` (all of them together), ``reading`` (what
 shows and changes nothing), ``inventory`` (how many workers are wanted), ``devices`` (what kinds
-there are, and on which nodes), ``quarantine`` (what failed, and the end of that), ``clients`` (what
+there are, and on which nodes), ``quarantine`` (what failed, and the end of that), ``answers``
+(whose answers have changed, and that this is as it should be), ``clients`` (what
 was asked by each key), ``changed_tasks`` and ``sharing`` (what is changed of tasks), ``versions``
 (a version's life: registering, stages, canaries, removal), ``rules`` and ``peaks`` (what operators
 say), ``errors`` (one body for every error, and the request's id), ``path_parameters`` and

@@ -23,8 +23,10 @@ from controlplane.http_errors import STATUS, error_body, error_headers, request_
 from controlplane.views.schemas import ErrorBody
 from controlplane.wrong_values import NO_VALUE, as_share, wrong_value
 from variants.errors import InvalidInput, ModellessError, NotFound, PayloadTooLarge
+from workers.process.sparing_log import SparingLog
 
 log = logging.getLogger(__name__)
+sparing = SparingLog(log)
 
 _TRIED = re.compile(r"float|int|str|bool|(list|constrained)\W.*")
 """What pydantic adds to a place where a value may be of several types: the one that it tried."""
@@ -132,7 +134,8 @@ class RequestIds:
         except ClientDisconnect:
             log.info("request %s: the client went away", id_)
         except Exception as error:
-            log.exception("request %s failed: %s %s", id_, scope["method"], scope["path"])
+            method = scope["method"]
+            sparing.error(method, error, "request %s failed: %s %s", id_, method, scope["path"])
             if started:
                 raise
             await JSONResponse(error_body(error, id_), 500)(scope, receive, send_with_id)
@@ -148,7 +151,8 @@ def add_error_handlers(api: FastAPI) -> None:
     @api.exception_handler(ModellessError)
     async def domain(request: Request, error: ModellessError) -> JSONResponse:
         if error.code == "INTERNAL":
-            log.error("request %s failed: %s", request.state.request_id, error, exc_info=error)
+            id_ = request.state.request_id
+            sparing.error(request.method, error, "request %s failed: %s", id_, error)
         return answer(request, error)
 
     @api.exception_handler(RequestValidationError)

@@ -14,6 +14,7 @@ from fastapi import Depends, FastAPI, Request, Response
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from controlplane.api.answers import answer_routes
 from controlplane.api.bodies.named import name_schemas
 from controlplane.api.changed_tasks import changed_tasks_routes
 from controlplane.api.clients import client_routes
@@ -101,6 +102,7 @@ def build_api(context: ApiContext) -> FastAPI:
         rule_routes(context),
         client_routes(context),
         quarantine_routes(context),
+        answer_routes(context),
         changed_tasks_routes(context),
         sharing_routes(context),
         removal_routes(context),

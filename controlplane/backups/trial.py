@@ -54,6 +54,7 @@ def _read(catalog: SqlCatalog) -> None:
     catalog.peaks()
     catalog.profiling_requests()
     catalog.quarantine_lifts()
+    catalog.accepted_answers()
     for tick in catalog.ticks(1):
         datetime.fromisoformat(tick.at)
 

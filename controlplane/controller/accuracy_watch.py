@@ -43,7 +43,7 @@ class AccuracyWatch:
         Args:
             trusted: the setting: names of tasks, or ``all``.
         """
-        self._notes = KeptNotes(catalog, NAME)
+        self._notes = KeptNotes(catalog, NAME, wall_s, KEEP_EVERY_S)
         self._journal = journal
         self._wall_s = wall_s
         self._trusted = names_of(trusted)
@@ -53,9 +53,6 @@ class AccuracyWatch:
         self._seen_by_class: dict[str, _ByClass] = {}
         """And of classes."""
         self._accuracies = Accuracies()
-        self._new = False
-        """Whether there is something to be kept."""
-        self._kept_s = wall_s()
 
     async def recall(self) -> None:
         """Go on from what the control loop before had heard.
@@ -97,7 +94,7 @@ class AccuracyWatch:
                         key = TaskName(task), VariantName(variant)
                         classes = _grown(_read(by_class, task, variant), known)
                         self._evidence.setdefault(key, Evidence()).add(*more, now_s, classes)
-                        self._new = True
+                        self._notes.changed()
             self._seen[gateway], self._seen_by_class[gateway] = (now_s, counted), by_class
         gone = [name for name, (at_s, _) in self._seen.items() if now_s - at_s > GONE_S]
         for gateway in gone:
@@ -122,7 +119,8 @@ class AccuracyWatch:
         for key, evidence in self._evidence.items():
             variant, before = variants[key], evidence.finding
             by = judged[variant.task]
-            self._new |= evidence.judge(variant.accuracy, now_s, by, _classes_of(tasks[key[0]]))
+            if evidence.judge(variant.accuracy, now_s, by, _classes_of(tasks[key[0]])):
+                self._notes.changed()
             finding, trusted = evidence.finding, self._trusts(tasks[variant.task])
             if finding is not None and trusted:
                 counted[key] = finding
@@ -151,16 +149,14 @@ class AccuracyWatch:
             StaleEpoch: another control loop leads.
             StateUnavailable: the catalog does not answer; it is tried again.
         """
-        now_s = self._wall_s()
-        if not self._new or 0.0 <= now_s - self._kept_s < KEEP_EVERY_S:
-            return
-        notes = {
+        await self._notes.keep(self._plain, epoch)
+
+    def _plain(self) -> dict[str, Any]:
+        return {
             "evidence": [[*key, one.plain()] for key, one in self._evidence.items()],
             "seen": self._seen,
             "seen_by_class": self._seen_by_class,
         }
-        await self._notes.keep(notes, now_s, epoch)
-        self._kept_s, self._new = now_s, False
 
     def _trusts(self, task: Task) -> bool:
         names = {str(task.name), str(task.bucket.of) if task.bucket else ""}

@@ -225,6 +225,9 @@ class ControlLoop:
             with contextlib.suppress(StateUnavailable):
                 lifts = await asyncio.to_thread(self._catalog.quarantine_lifts)
                 self._applier.readmit(lifts, self._workers)
+        if self._answers.changed:
+            with contextlib.suppress(StateUnavailable):
+                self._answers.accept(await asyncio.to_thread(self._catalog.accepted_answers))
         await self._record(observation, decision, begun)
         dispersion = self._arrivals.dispersion.of_tasks
         self._headroom.look(observation, dispersion, self._clock_s())

@@ -27,9 +27,11 @@ from workers.channel.client import WorkerConnection
 from workers.channel.pool import ConnectionPool
 from workers.channel.round_trip import LoopLag
 from workers.channel.shared_memory import Budget
+from workers.process.sparing_log import SparingLog
 from workers.types import WorkerStatus
 
 log = logging.getLogger(__name__)
+sparing = SparingLog(log)
 
 CONFIRM_S = 0.1
 """How long a worker has to say anything when it is asked. That also gives a gateway that was kept
@@ -253,7 +255,8 @@ class ConnectedWorkers(Mapping[WorkerId, ConnectedWorker]):
             return
         self.silent.add(worker)
         silent_s = asyncio.get_running_loop().time() - heard_s
-        log.warning(
+        sparing.warning(
+            worker,
             "worker %s has said nothing for %.1f s: queries go to others where they can",
             worker, silent_s,
         )  # fmt: skip

@@ -57,6 +57,8 @@ class Standing(NamedTuple):
     there are others."""
     changed: bool
     """Whether it is so large, and no chance."""
+    since_s: float | None
+    """When a change that goes on was found; None without one."""
     shifts: tuple[Shift, ...]
     """Where that is most."""
     from_held_out: float | None
@@ -88,11 +90,17 @@ class Answers:
         self._dispersion = 1.0
         self._new = False
         """Whether there is something to look at."""
-        self.changed = False
+        self.since_s: float | None = None
+        """When a change that goes on was found; None without one."""
         self._judged = False
         """``changed`` when it was judged last."""
         self._shows: Counts | None = None
         """What showed a change that was found when it was judged last."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether they are divided otherwise than the first ones."""
+        return self.since_s is not None
 
     def add(self, counts: Counts, now_s: float) -> None:
         """Take in answers, ``(cells,)``."""
@@ -115,7 +123,7 @@ class Answers:
         self._shows = None
         if self._new and self._spans and not self.changed:
             self._shows = self._found()
-            self.changed = self._shows is not None
+            self.since_s = None if self._shows is None else now_s
         self._new = False
         before, self._judged = self._judged, self.changed
         return self.changed is not before
@@ -140,6 +148,7 @@ class Answers:
             complete=complete,
             moved=moved(self._first, lately, self._dispersion) if compared else None,
             changed=self.changed,
+            since_s=self.since_s,
             shifts=self._shifts(self._first, lately) if compared else (),
             from_held_out=from_held_out,
             differs=differs,
@@ -158,6 +167,7 @@ class Answers:
             "block_s": self._block_s,
             "dispersion": self._dispersion,
             "changed": self.changed,
+            "changed_s": self.since_s,
         }
 
     @classmethod
@@ -176,7 +186,9 @@ class Answers:
         since_s = kept["since_s"]
         made._since_s = None if since_s is None else float(since_s)
         made._block_s = float(kept["block_s"])
-        made._judged = made.changed = kept["changed"] is True
+        if kept["changed"] is True:  # an earlier release did not keep since when
+            made.since_s = float(kept.get("changed_s") or 0.0)
+        made._judged = made.changed
         return made
 
     def _read(self, counts: Any) -> Counts:
@@ -219,6 +231,6 @@ class Answers:
         elif int(self._now.sum()) >= SPAN_ROWS:
             lately = self._before + self._now
             if self.changed and moved(self._first, lately, self._dispersion) < MARGIN / 2:
-                self.changed = False
+                self.since_s = None
             self._before, self._now = self._now, np.zeros(self.cells, np.int64)
             self._spans, self._since_s = self._spans + 1, now_s

@@ -125,6 +125,7 @@ def build_snapshot(
         kinds = frozenset([view.device_kind for view, _ in workers if not view.draining])
     return Snapshot(
         revision=catalog.revision,
+        mark=catalog.mark,
         tasks=tasks,
         workers=views,
         kinds=kinds,

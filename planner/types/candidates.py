@@ -16,7 +16,15 @@ from planner.eviction.query_rates import QueryRates
 from planner.latency_table import LatencyTable
 from planner.worker_starts import Wanted
 from variants.slots import puts_of
-from variants.types import DeviceKindName, Task, TaskName, VariantKey, VariantName, WorkerId
+from variants.types import (
+    CatalogState,
+    DeviceKindName,
+    Task,
+    TaskName,
+    VariantKey,
+    VariantName,
+    WorkerId,
+)
 
 T = TypeVar("T")
 
@@ -374,6 +382,9 @@ class Snapshot:
     revision: int
     tasks: Mapping[TaskName, TaskView]
     workers: Mapping[WorkerId, WorkerView]
+    mark: str = ""
+    """Of the revision (``CatalogSnapshot.mark``): a database that went back gives its number to
+    another one."""
     kinds: frozenset[DeviceKindName] = frozenset()
     """The device kinds of the workers that do not drain."""
     transport_ms: float = TRANSPORT_MS
@@ -391,3 +402,8 @@ class Snapshot:
     """What queries ask for. The caller counts them in it; decisions only read its rates."""
     parts: object = field(default=None, repr=False, compare=False)
     """What it was made of, for ``planner.selection.snapshot`` to reuse in the next one."""
+
+    @property
+    def state(self) -> CatalogState:
+        """Of which state of the catalog it is."""
+        return self.revision, self.mark

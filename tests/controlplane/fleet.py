@@ -303,13 +303,14 @@ class Controller:
         fleet: "Fleet",
         *,
         live: LiveState | None = None,
+        catalog: Catalog | None = None,
         pool_of: Callable[[bytes, Callable[[], None]], WorkerPool] = WorkerPool,
         autoscaler: NodeAutoscaler | None = None,
     ) -> None:
         self.loop = SeenLoop(
             fleet,
             settings=fleet.settings,
-            catalog=fleet.catalog,
+            catalog=catalog or fleet.catalog,
             store=fleet.store,
             live=live or fleet.live,
             cluster=fleet.cluster,

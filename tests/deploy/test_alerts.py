@@ -440,3 +440,18 @@ def test_artifacts_that_stay_damaged_are_told(tmp_path: Path) -> None:
     fires(tmp_path, alert, {refused("ARTIFACT_INVALID"): GROWS}, ({"task": "digits"}, text))
     repaired = {refused("ARTIFACT_INVALID"): "0+0x20 6+0x40"}
     fires(tmp_path, alert, repaired)
+
+
+def test_answers_that_have_changed_are_told_until_somebody_has_said_something(
+    tmp_path: Path,
+) -> None:
+    """Of two gateways that say the same, once."""
+    alert = "ModellessAnswersChanged"
+    series = 'modelless_answers_changed{{task="digits",variant="a",instance="{}"}}'
+    text = rule_of(alert)["annotations"]["summary"]
+    for name, value in (("task", "digits"), ("variant", "a")):
+        text = text.replace(f"{{{{ $labels.{name} }}}}", value)
+    told = ({"task": "digits", "variant": "a"}, text)
+    fires(tmp_path, alert, {series.format(one): "0 1+0x60" for one in "ab"}, told)
+    fires(tmp_path, alert, {series.format(one): "0 1+0x25 0+0x40" for one in "ab"})
+    fires(tmp_path, alert, {series.format(one): "0+0x60" for one in "ab"})

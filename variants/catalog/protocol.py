@@ -14,6 +14,7 @@ from variants.catalog.removal import Freed, Removed
 from variants.catalog.validity.canaries import RolledBack
 from variants.types import (
     ALL_EVENTS,
+    AcceptedAnswers,
     Canary,
     CatalogSnapshot,
     CatalogState,
@@ -126,7 +127,7 @@ class Catalog(Protocol):
         version: int,
         stage: Stage,
         *,
-        decided_at: int | None = None,
+        decided_at: CatalogState | None = None,
     ) -> bool:
         """Move a version to another stage, in all of these tasks at once. Advances the revision.
 
@@ -134,7 +135,7 @@ class Catalog(Protocol):
 
         Args:
             tasks: one, or buckets of one.
-            decided_at: the revision by which the caller has decided; None: it does not matter.
+            decided_at: the state by which the caller has decided; None: it does not matter.
 
         Returns:
             Whether it was moved: nothing was written where there is another revision by now.
@@ -404,6 +405,18 @@ class Catalog(Protocol):
 
     def quarantine_lifts(self) -> tuple[QuarantineLift, ...]:
         """The latest lift of each variant that has one, by task and variant."""
+
+    def accept_answers(self, accepted: AcceptedAnswers) -> None:
+        """Keep that a change of a variant's answers is as it should be, in place of an earlier word
+        on this variant. Does not advance the revision.
+
+        Raises:
+            InvalidInput: the time, the reason or the name of the operator is not possible.
+            NotFound: the variant is unknown.
+        """
+
+    def accepted_answers(self) -> tuple[AcceptedAnswers, ...]:
+        """What was said of each variant last, by task and variant."""
 
     def put_rule(self, rule: Rule) -> Rule:
         """Have a rule hold from now on; return it with its id. One about the same

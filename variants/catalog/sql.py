@@ -5,6 +5,7 @@ Every method is one transaction. Writers of one kind queue up behind the row of 
 Rows never leave this module and ``variants.catalog.rows``.
 """
 
+import secrets
 from dataclasses import asdict, replace
 
 from sqlalchemy import (
@@ -37,7 +38,6 @@ from variants.catalog.protocol import (
 from variants.catalog.removal import check_number
 from variants.catalog.rows import plan_row, read_plan, read_task, task_row, variant_row, version_row
 from variants.catalog.sql_canaries import note_live
-from variants.catalog.sql_planning import has_led, leading_epoch
 from variants.catalog.sql_profiles import SqlProfileTables, insert_profiles, put_device_kind
 from variants.catalog.sql_snapshot import read_snapshot
 from variants.catalog.sql_tasks import put_tokenizer, removed_versions
@@ -45,12 +45,10 @@ from variants.catalog.validity.buckets import check_names
 from variants.catalog.validity.plans import (
     check_event,
     check_inventory,
-    check_leads,
     check_plan,
     plain_body,
 )
 from variants.catalog.validity.registrations import check_conflicts, check_registration
-from variants.errors import StaleEpoch
 from variants.types import (
     ALL_EVENTS,
     FREQUENT,
@@ -185,8 +183,11 @@ class SqlCatalog(SqlProfileTables):
     def acquire_leadership(self, owner: str) -> int:
         with self._transaction(self._writer) as connection:
             epoch = counters.advance(connection, "epoch")
-            connection.execute(insert(tables.leaders), {"epoch": epoch, "owner": owner})
-            return epoch
+            mark = secrets.token_hex(8)
+            row = {"epoch": epoch, "owner": owner, "mark": mark}
+            connection.execute(insert(tables.leaders), row)
+        self._led[epoch] = mark
+        return epoch
 
     def leader(self) -> str:
         with self._transaction(self._poller) as connection:
@@ -196,10 +197,7 @@ class SqlCatalog(SqlProfileTables):
     def put_plan(self, plan: Plan) -> Plan:
         check_plan(plan)
         with self._transaction(self._writer) as connection:
-            newest = leading_epoch(connection)
-            check_leads(plan.epoch, newest, "a plan")
-            if not has_led(connection, plan.epoch):
-                raise StaleEpoch(f"epoch {plan.epoch} led before a backup was restored here")
+            self._check_leads(connection, plan.epoch, "a plan")
             stored = replace(
                 plan, version=counters.advance(connection, "plan"), workers=dict(plan.workers)
             )

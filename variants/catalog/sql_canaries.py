@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, Connection, Table, delete, insert, select,
 from variants.catalog import counters, tables
 from variants.catalog.changes import advance_revision
 from variants.catalog.rows import read_version
-from variants.catalog.sql_planning import SqlPlanningTables, leading_epoch
+from variants.catalog.sql_planning import SqlPlanningTables
 from variants.catalog.validity.canaries import (
     RolledBack,
     VersionKey,
@@ -19,7 +19,6 @@ from variants.catalog.validity.canaries import (
     standing,
     taken_back,
 )
-from variants.catalog.validity.plans import check_leads
 from variants.catalog.validity.spaces import check_comparable, is_own_space, standing_back
 from variants.types import Canary, ModelName, ModelVersion, Stage, TaskName
 
@@ -58,8 +57,7 @@ class SqlCanaryTables(SqlPlanningTables):
 
     def settle_canary(self, canary: Canary, *, promote: bool, why: str, epoch: int) -> bool:
         with self._transaction(self._writer) as connection:
-            newest = leading_epoch(connection)
-            check_leads(epoch, newest, "the verdict on a canary")
+            self._check_leads(connection, epoch, "the verdict on a canary")
             counters.lock(connection, "revision")
             known = _sharing(connection, canary.task, canary.model)
             if known is None or known.number != canary.number:

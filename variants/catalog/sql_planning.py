@@ -1,5 +1,5 @@
 """The tables of a SQL catalog beside what is registered: rules of operators, declared peaks,
-quarantines that were lifted, and what was learned.
+quarantines that were lifted, answers that were accepted, and what was learned.
 
 Beside them, how every part of the catalog in a database gets its connections.
 """
@@ -25,8 +25,17 @@ from variants.catalog.turns import Turns
 from variants.catalog.validity.absent import no_peak, no_rule, no_variant
 from variants.catalog.validity.peaks import check_learned, check_lift, check_peak, check_room
 from variants.catalog.validity.plans import check_leads
-from variants.catalog.validity.rules import check_rule, check_rule_room
-from variants.types import Peak, QuarantineLift, Rule, RuleKind, TaskName, VariantName
+from variants.catalog.validity.rules import check_accepted, check_rule, check_rule_room
+from variants.errors import StaleEpoch
+from variants.types import (
+    AcceptedAnswers,
+    Peak,
+    QuarantineLift,
+    Rule,
+    RuleKind,
+    TaskName,
+    VariantName,
+)
 
 _PEAKS = select(tables.peaks).order_by(tables.peaks.c.start_s, tables.peaks.c.id)
 """Made once: the control loop asks it in each turn."""
@@ -52,6 +61,8 @@ class SqlPlanningTables:
         self._writer = writer(self._engine)
         self._reader = snapshot_reader(self._engine)
         self._poller = poller(self._engine)
+        self._led: dict[int, str] = {}
+        """The marks of the epochs in which this process led."""
 
     def add_peak(self, peak: Peak) -> Peak:
         check_peak(peak)
@@ -122,11 +133,27 @@ class SqlPlanningTables:
             lifts = (QuarantineLift(**row._mapping) for row in found)
             return tuple(sorted(lifts, key=lambda lift: (lift.task, lift.variant)))
 
+    def accept_answers(self, accepted: AcceptedAnswers) -> None:
+        check_accepted(accepted)
+        words = tables.accepted_answers
+        same = (words.c.task == accepted.task, words.c.variant == accepted.variant)
+        with self._transaction(self._writer) as connection:
+            # As with lifts, the counter's row lines up writers.
+            counters.lock(connection, "inventory")
+            check_variant(connection, accepted.task, accepted.variant)
+            connection.execute(delete(words).where(*same))
+            connection.execute(insert(words), asdict(accepted))
+
+    def accepted_answers(self) -> tuple[AcceptedAnswers, ...]:
+        with self._transaction(self._poller) as connection:
+            found = connection.execute(select(tables.accepted_answers))
+            words = (AcceptedAnswers(**row._mapping) for row in found)
+            return tuple(sorted(words, key=lambda one: (one.task, one.variant)))
+
     def put_learned(self, name: str, at_s: float, body: bytes, *, epoch: int) -> None:
         check_learned(name, body)
         with self._transaction(self._writer) as connection:
-            newest = leading_epoch(connection)
-            check_leads(epoch, newest, "what was learned")
+            self._check_leads(connection, epoch, "what was learned")
             connection.execute(delete(tables.learned).where(tables.learned.c.name == name))
             row = {"name": name, "at_s": at_s, "body": body}
             connection.execute(insert(tables.learned), row)
@@ -136,6 +163,25 @@ class SqlPlanningTables:
         with self._transaction(self._poller) as connection:
             row = connection.execute(wanted).first()
             return (row.at_s, bytes(row.body)) if row else None
+
+    def _check_leads(self, connection: Connection, epoch: int, what: str) -> None:
+        """Refuse what somebody writes who leads no more. A new leader waits until this transaction
+        is over.
+
+        Raises:
+            StaleEpoch: another one leads.
+        """
+        check_leads(epoch, leading_epoch(connection), what)
+        leader = tables.leaders.c
+        found = connection.execute(select(leader.mark).where(leader.epoch == epoch)).first()
+        # A restored catalog has the number of the epochs before, so that none is given twice, and
+        # not who led in them. One that went back without it gives the number to another leader.
+        if found is None:
+            raise StaleEpoch(f"epoch {epoch} led before a backup was restored here")
+        if self._led.get(epoch, found.mark) != found.mark:
+            raise StaleEpoch(
+                f"{what} of epoch {epoch} came, which another one leads in: the database went back"
+            )
 
     def close(self) -> None:
         self._engine.dispose()
@@ -155,13 +201,6 @@ def read_rules(connection: Connection) -> tuple[Rule, ...]:
     """All rules of operators, by id."""
     rows = connection.execute(select(tables.rules).order_by(tables.rules.c.id))
     return tuple(Rule(**dict(row._mapping) | {"kind": RuleKind(row.kind)}) for row in rows)
-
-
-def has_led(connection: Connection, epoch: int) -> bool:
-    """Whether somebody has led in this epoch. A catalog that was restored has the number of the
-    epochs before, so that none is given twice, and not who led in them."""
-    leader = select(tables.leaders.c.epoch).where(tables.leaders.c.epoch == epoch)
-    return connection.execute(leader).first() is not None
 
 
 def leading_epoch(connection: Connection) -> int:

@@ -8,7 +8,7 @@ from sqlalchemy import delete as sql_delete
 
 from variants.buckets import bucketed_named
 from variants.catalog import counters, tables
-from variants.catalog.changes import advance_revision
+from variants.catalog.changes import advance_revision, mark_of
 from variants.catalog.removal import Freed, Removed, check_retired, discarded, freed, together
 from variants.catalog.rows import (
     image_row,
@@ -36,6 +36,7 @@ from variants.catalog.validity.tasks import check_task
 from variants.catalog.validity.texts import check_named, check_tokenizer, tokenizers_of
 from variants.texts.inputs import digest_of_text, packed, unpacked
 from variants.types import (
+    CatalogState,
     Digest,
     ModelName,
     ModelVersion,
@@ -58,11 +59,12 @@ class SqlTaskTables(SqlCanaryTables):
         version: int,
         stage: Stage,
         *,
-        decided_at: int | None = None,
+        decided_at: CatalogState | None = None,
     ) -> bool:
         with self._transaction(self._writer) as connection:
             counters.lock(connection, "revision")
-            if decided_at not in (None, counters.value_of(connection, "revision")):
+            revision = counters.value_of(connection, "revision")
+            if decided_at not in (None, (revision, mark_of(connection, revision))):
                 return False
             advance_revision(connection, tasks)
             for task in tasks:
@@ -317,7 +319,8 @@ def _remove_versions(
         variants += list(map(read_variant, rows))
         names = [row.name for row in rows]
         of_variants = (
-            tables.profiles, tables.profiling_requests, tables.quarantine_lifts, tables.rules,
+            tables.profiles, tables.profiling_requests, tables.quarantine_lifts,
+            tables.accepted_answers, tables.rules,
         )  # fmt: skip
         for table in of_variants:
             key = table.c

@@ -230,6 +230,18 @@ quarantine_lifts = Table(
     ForeignKeyConstraint(["task", "variant"], [variants.c.task, variants.c.name]),
 )
 
+accepted_answers = Table(
+    "accepted_answers",
+    metadata,
+    Column("task", Text, primary_key=True),
+    Column("variant", Text, primary_key=True),
+    Column("since_s", Double, nullable=False),
+    Column("at_s", Double, nullable=False),
+    Column("by", Text, nullable=False),
+    Column("why", Text, nullable=False),
+)
+"""Refers to no variant: processes of an earlier release, which do not know it, remove variants."""
+
 rules = Table(
     "rules",
     metadata,
@@ -273,7 +285,9 @@ leaders = Table(
     metadata,
     Column("epoch", BigInteger, primary_key=True, autoincrement=False),
     Column("owner", Text, nullable=False),
+    Column("mark", Text),
 )
+"""The mark is random, and null where a process of an earlier release leads."""
 
 plans = Table(
     "plans",

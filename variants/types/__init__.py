@@ -23,7 +23,14 @@ from variants.types.names import (
     VariantName,
     WorkerId,
 )
-from variants.types.operators import Canary, Peak, QuarantineLift, Rule, RuleKind
+from variants.types.operators import (
+    AcceptedAnswers,
+    Canary,
+    Peak,
+    QuarantineLift,
+    Rule,
+    RuleKind,
+)
 from variants.types.plans import Placement, Plan, ReplicaState, Route, TickRecord
 from variants.types.profiles import (
     PROFILE_BATCH_SIZES,
@@ -54,6 +61,7 @@ __all__ = [
     "NAME",
     "PROFILE_BATCH_SIZES",
     "TYPE_UNIT",
+    "AcceptedAnswers",
     "Canary",
     "CatalogSnapshot",
     "CatalogState",

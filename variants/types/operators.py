@@ -1,4 +1,5 @@
-"""What operators say: rules, canaries, expected peaks, and that a quarantine ends."""
+"""What operators say: rules, canaries, expected peaks, that a quarantine ends, and that answers are
+as they should be."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -14,6 +15,23 @@ class QuarantineLift:
     variant: VariantName
     at_s: float
     """Unix time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptedAnswers:
+    """The word of an operator that the answers of a variant are divided among its classes as they
+    should be although they have changed: what is normal is learned anew."""
+
+    task: TaskName
+    variant: VariantName
+    since_s: float
+    """When the change was found, in Unix time by the control loop's clock, which says which change
+    is meant: one that is found later is another one."""
+    at_s: float
+    """Unix time when it was said."""
+    by: str = ""
+    """Who said it, by their own account."""
+    why: str = ""
 
 
 class RuleKind(StrEnum):

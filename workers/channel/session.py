@@ -42,10 +42,11 @@ from workers.channel.shared_clock import clock_name
 from workers.channel.shared_memory import CAN_SHARE, Budget
 from workers.process.ending import peer_of
 from workers.process.last_batch import Evidence, query_entry, read_last
+from workers.process.sparing_log import SparingLog
 from workers.runtimes.protocol import Tensor
 from workers.types import ReplyCode, WorkerStatus
 
-log = logging.getLogger(__name__)
+sparing = SparingLog(logging.getLogger(__name__))
 
 SILENCE_S = 15.0
 """A worker reports once a second; one that says nothing for this long is taken for lost."""
@@ -326,7 +327,8 @@ class WorkerSession(asyncio.Protocol):
         self._refuse(FrameRefused(Violation.SLOW_PEER))
 
     def _refuse(self, error: Exception) -> None:
-        log.warning("closing the connection to the worker at %s: %s", self.address, error)
+        said = "closing the connection to the worker at %s: %s"
+        sparing.warning(self.address, said, self.address, error)
         self._end(str(error))
 
     def _end(self, reason: str, announce: bool = True) -> None:
@@ -366,5 +368,5 @@ def call_back(callback: Callable[[Any], None], value: object) -> None:
     """Call back; a mistake there must not break the connection for all others."""
     try:
         callback(value)
-    except Exception:
-        log.exception("a callback of the tensor channel raised")
+    except Exception as error:
+        sparing.error("", error, "a callback of the tensor channel raised")

@@ -28,9 +28,10 @@ from workers.execution.replies import send_outputs, send_refusal
 from workers.execution.running import Group
 from workers.execution.usage import Usage
 from workers.process.quarantine import CrashLedger
+from workers.process.sparing_log import SparingLog
 from workers.types import ReplyCode
 
-log = logging.getLogger(__name__)
+sparing = SparingLog(logging.getLogger(__name__))
 
 INLINE_MS = 0.25
 """Batches that run no longer than this in the runtime run on the event loop. A hand-over to the
@@ -204,8 +205,8 @@ class BatchRunner:
             for item in expired:
                 self.refuse(item, ReplyCode.EXPIRED)
             batch = self.queue.next_batch(began_ms)
-        except Exception:
-            self._mistaken()
+        except Exception as error:
+            self._mistaken(error)
             return
         self._mistakes = 0
         if batch is None:
@@ -215,10 +216,10 @@ class BatchRunner:
         assert isinstance(first, Job)
         self._run(batch, first.replica, began_ms)
 
-    def _mistaken(self) -> None:
+    def _mistaken(self, error: Exception) -> None:
         """No batch could be formed: form one anew of what waits, until ``check`` gives up."""
         self._mistakes += 1
-        log.exception("forming a batch")
+        sparing.error("", error, "forming a batch")
         self.queue.recount()
         if self._mistakes < MISTAKES:
             self.nudge()
@@ -263,7 +264,7 @@ class BatchRunner:
                 errors.append(self._answer(group, outcome))
             self._learn(outcome, done_ms, kept_waiting)  # by now who asked has the answer
         except Exception as error:
-            log.exception("after a batch of %s", replica.name)
+            sparing.error(replica.name, error, "after a batch of %s", replica.name)
             for group in groups[len(errors) :]:
                 errors.append(mistake(error))
                 for job in group.jobs:
@@ -273,7 +274,7 @@ class BatchRunner:
             replica.proven = True
         elif not self.checking or asked(groups):
             replica.failures += 1
-            log.warning("a batch of %s failed: %s", replica.name, errors[0])
+            sparing.warning(replica.name, "a batch of %s failed: %s", replica.name, errors[0])
             # One that is being unloaded is closed by the unload.
             if replica.failures >= FAILURES and replica.state is ReplicaState.READY:
                 self._quarantine(replica, errors[0])
@@ -291,7 +292,8 @@ class BatchRunner:
                 backlog_us = self.backlog_us()
                 send_outputs(group, outcome.began_ms, outcome.run_ms, backlog_us, self._max_frame)
             except Exception as fault:
-                log.exception("answering a batch of %s", outcome.replica.name)
+                name = outcome.replica.name
+                sparing.error(name, fault, "answering a batch of %s", name)
                 error = mistake(fault)
             else:
                 if not group.broken:
@@ -340,7 +342,7 @@ class BatchRunner:
         replica.state = ReplicaState.QUARANTINED
         replica.quarantined_s = time.time()
         replica.message = f"{FAILURES} batches failed in a row; the last: {error}"
-        log.error("%s is quarantined: %s", replica.name, replica.message)
+        sparing.error(replica.name, None, "%s is quarantined: %s", replica.name, replica.message)
         for item in self.queue.take(replica.queue):
             self.refuse(item, ReplyCode.QUARANTINED, replica.message)
         self.on_quarantine.append(replica)

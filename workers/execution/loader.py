@@ -33,11 +33,13 @@ from workers.execution.replicas import Replica
 from workers.execution.room import Demanded, Look, Room, Wish
 from workers.process.line import Line, Looked
 from workers.process.quarantine import CrashLedger
+from workers.process.sparing_log import SparingLog
 from workers.runtimes.protocol import Runtime
 from workers.runtimes.registry import make_runtime
 from workers.types import LoadSpec, ReplicaStatus, ReplyCode, variant_id
 
 log = logging.getLogger(__name__)
+sparing = SparingLog(log)
 
 EXPECTED_S = 0.5
 """How long a variant that was loaded for a query is kept for it: the query is sent when the load is
@@ -405,7 +407,7 @@ class Loading:
             self._drop(replica, error, file)
             return
         except Exception as error:
-            log.exception("loading %s", replica.name)
+            sparing.error(replica.name, error, "loading %s", replica.name)
             why = f"{replica.name} cannot be loaded: {type(error).__name__}: {error}"
             self._drop(replica, RuntimeFailed(why), file)
             return

@@ -12,8 +12,9 @@ from workers.execution.replicas import Job, LoneJob, Replica
 from workers.execution.running import Group, run_batch
 from workers.process.last_batch import query_entry
 from workers.process.quarantine import CrashLedger
+from workers.process.sparing_log import SparingLog
 
-log = logging.getLogger(__name__)
+sparing = SparingLog(logging.getLogger(__name__))
 
 
 class Outcome(NamedTuple):
@@ -55,7 +56,7 @@ def outcome_of(batch: Batch, began_ms: float, ledger: CrashLedger) -> Outcome:
         if not replica.proven:
             ledger.clear(replica.key)
     except Exception as error:
-        log.exception("running a batch")
+        sparing.error(replica.name, error, "running a batch of %s", replica.name)
         with suppress(Exception):  # it may be what went wrong; the thread has to live on
             ledger.leave()
         return _failed(batch, began_ms, mistake(error))

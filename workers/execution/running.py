@@ -13,10 +13,11 @@ from variants.slots import tuple_of
 from workers.channel.frames import Chunk
 from workers.execution.replicas import Job, Replica
 from workers.finite import all_finite
+from workers.process.sparing_log import SparingLog
 from workers.runtimes.protocol import Runtime, Tensor, keeps_inputs, run_pieces
 from workers.runtimes.signature import in_words
 
-log = logging.getLogger(__name__)
+sparing = SparingLog(logging.getLogger(__name__))
 
 SOUND_BYTES = 2**20
 """Of the largest row that is kept to see whether a variant still answers it."""
@@ -89,8 +90,8 @@ def _runs_others(replica: Replica, rows: int) -> bool:
     row = replica.sound or _zeros(replica)
     try:
         outputs = runtime.run([np.repeat(tensor, rows, axis=0) for tensor in row])
-    except Exception:  # as below, a back end may raise anything
-        log.exception("%s raised", replica.name)
+    except Exception as error:  # as below, a back end may raise anything
+        sparing.error(replica.name, error, "%s raised", replica.name)
         return False
     return not _misshapen(replica, outputs, rows)
 
@@ -105,7 +106,7 @@ def _run(replica: Replica, jobs: list[Job], rows: int) -> Group:
     except RuntimeFailed as failure:
         return Group(jobs, rows, [], readable(failure.message))
     except Exception as error:  # a back end may raise anything; the executor has to live on
-        log.exception("%s raised", replica.name)
+        sparing.error(replica.name, error, "%s raised", replica.name)
         why = f"{replica.name} failed: {type(error).__name__}: {error}"
         return Group(jobs, rows, [], readable(why))
     if _misshapen(replica, outputs, rows):
@@ -186,8 +187,8 @@ def _is_broken(replica: Replica) -> bool:
         return False
     try:
         return _broken_rows(replica.runtime.run(row)) is not None
-    except Exception:  # as above, a back end may raise anything
-        log.exception("%s raised", replica.name)
+    except Exception as error:  # as above, a back end may raise anything
+        sparing.error(replica.name, error, "%s raised", replica.name)
         return True
 
 

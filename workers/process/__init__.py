@@ -8,7 +8,8 @@ Read ``quarantine`` first (evidence about crashes, and when it leads to quaranti
 ``own_cores`` (cores of its own). Of a process that is gone, ``last_batch`` says what it ran, and
 ``ending`` with ``memory_kills`` how it ended. ``release`` (which code runs), ``niceness``,
 ``streams``, ``ordered_thread`` (a thread that takes the most urgent call first) and ``line`` (one
-look for all that wait) stand alone.
+look for all that wait) and ``sparing_log`` (failures that come with queries, counted in the log)
+stand alone.
 
 May import: ``variants``. Nothing here knows queries, queues or Ray.
 """

@@ -5,6 +5,7 @@ EVENT_KINDS = frozenset(
         "abandoned_artifacts_freed",
         "accuracy_as_measured",
         "accuracy_differs",
+        "answers_accepted",
         "answers_as_before",
         "answers_changed",
         "artifact_invalid",

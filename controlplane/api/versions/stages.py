@@ -91,7 +91,7 @@ async def _set_stage(
         tasks = [TaskName(one.task) for one in moving]
         if await asyncio.to_thread(
             context.catalog.set_stage, tasks, ModelName(model), version, change.stage,
-            decided_at=snapshot.revision,
+            decided_at=snapshot.state,
         ):  # fmt: skip
             await _tell(context, moving, change.stage, back)
             break

@@ -173,6 +173,11 @@ COMMANDS = {
             help="Variants that are kept out because they failed.",
         ),
         Entry(
+            name="answers",
+            target="controlplane.cli.commands.models.answers:answers",
+            help="Whether answers have changed, and that this is as it should be.",
+        ),
+        Entry(
             name="repair",
             target="controlplane.cli.commands.models.repair:repair",
             help="Build damaged artifacts again from their sources.",

@@ -43,7 +43,7 @@ class CanaryWatch:
         wall_s: Callable[[], float],
     ) -> None:
         self._catalog = catalog
-        self._notes = KeptNotes(catalog, NAME)
+        self._notes = KeptNotes(catalog, NAME, wall_s, KEEP_EVERY_S)
         self._live = live
         self._journal = journal
         self._clock_s, self._wall_s = clock_s, wall_s
@@ -51,7 +51,6 @@ class CanaryWatch:
         """By the number of the share."""
         self._told: set[str] = set()
         """The numbers of those that were told to be good."""
-        self._kept_s, self._told_kept = clock_s(), frozenset[str]()
         self._published = False
 
     async def recall(self) -> None:
@@ -66,13 +65,16 @@ class CanaryWatch:
             counted, told = dict(kept["counted"]), set(kept["told"])
             for of_share in counted.values():
                 evidence_of(of_share.values())
-            self._counted, self._told, self._told_kept = counted, told, frozenset(told)
+            self._counted, self._told = counted, told
 
     def count(self, reports: Mapping[str, Mapping[str, Any]]) -> None:
         """Take in what gateways have counted."""
         for gateway, report in reports.items():
             for number, counted in report.get("canaries", {}).items():
-                self._counted.setdefault(number, {})[gateway] = counted
+                of_share = self._counted.setdefault(number, {})
+                if of_share.get(gateway) != counted:
+                    of_share[gateway] = counted
+                    self._notes.changed()
 
     def demand(
         self,
@@ -126,6 +128,7 @@ class CanaryWatch:
                 self._journal.tell("canary_promoted", subject, f"it was found as good: {words}")
         elif judgement.verdict is Verdict.GOOD and number not in self._told:
             self._told.add(number)
+            self._notes.changed(at_once=True)  # a successor would tell it again
             how = f"`modelless promote {canary.task} {canary.model} {canary.version}` makes it live"
             self._journal.tell("canary_good", subject, f"{words}; {how}")
 
@@ -135,11 +138,7 @@ class CanaryWatch:
         )
 
     async def _keep(self, epoch: int) -> None:
-        """Write down what was counted, if that is due; at once what was told, which a successor
-        would tell again."""
-        now_s = self._clock_s()
-        if now_s - self._kept_s < KEEP_EVERY_S and self._told == self._told_kept:
-            return
-        self._kept_s, self._told_kept = now_s, frozenset(self._told)
-        notes = {"counted": self._counted, "told": sorted(self._told)}
-        await self._notes.keep(notes, self._wall_s(), epoch)
+        """Write down what was counted, if that is due."""
+        await self._notes.keep(
+            lambda: {"counted": self._counted, "told": sorted(self._told)}, epoch
+        )

@@ -17,8 +17,10 @@ from variants.catalog.protocol import Catalog
 from variants.catalog.validity.plain_values import storable
 from variants.errors import ModellessError, NotFound, StateUnavailable
 from variants.types import Event, Rule
+from workers.process.sparing_log import SparingLog
 
 log = logging.getLogger(__name__)
+sparing = SparingLog(log)
 
 RECORD_EVERY_S = 60.0
 RECORD_SOON_S = 5.0
@@ -66,13 +68,13 @@ class Journal:
     def trouble(self, what: str, error: ModellessError) -> None:
         """Log that something is gone when it goes."""
         if what not in self._troubles:
-            log.warning("going on with what is known: %s", error)
+            sparing.warning(what, "going on with what is known: %s", error)
         self._troubles[what] = error.message
 
     def unexpected(self, what: str, error: Exception) -> None:
         """Log an unexpected error with its traceback, unless it is the same again."""
         if self._troubles.get(what) != repr(error):
-            log.error("a %s of the control loop failed", what, exc_info=error)
+            sparing.error(what, error, "a %s of the control loop failed", what)
         self._troubles[what] = repr(error)
 
     def failed(self, what: str, error: Exception) -> None:

@@ -3,7 +3,8 @@
 Workers count, for each variant, how many rows they have answered by each class since it was loaded
 there, and tell it with their status. This takes the differences, and holds what came lately against
 the first answers, and these against the answers to the held-out rows
-(``planner.feedback.answers``). It is kept in the catalog for the control loop that takes over.
+(``planner.feedback.answers``). It is kept in the catalog for the control loop that takes over, and
+so is the word of an operator that what is told as changed is as it should be.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,7 +19,15 @@ from controlplane.controller.watched_answers.answer_words import cell_name, chan
 from planner.feedback.answers import SPAN_S, Answers, Shift, Standing
 from variants.catalog.protocol import Catalog
 from variants.metrics.answered import cells_of, classes_of
-from variants.types import CatalogSnapshot, Task, TaskName, Variant, VariantKey, VariantName
+from variants.types import (
+    AcceptedAnswers,
+    CatalogSnapshot,
+    Task,
+    TaskName,
+    Variant,
+    VariantKey,
+    VariantName,
+)
 from workers.types import WorkerStatus
 
 NAME = "answers"
@@ -39,7 +48,7 @@ class AnswerWatch:
         wall_s: Callable[[], float],
         span_s: float = SPAN_S,
     ) -> None:
-        self._notes = KeptNotes(catalog, NAME)
+        self._notes = KeptNotes(catalog, NAME, wall_s, KEEP_EVERY_S)
         self._journal = journal
         self._wall_s = wall_s
         self._span_s = span_s
@@ -48,9 +57,7 @@ class AnswerWatch:
         """By worker and variant."""
         self._statuses: dict[str, WorkerStatus] = {}
         """What each worker said last."""
-        self._began_s = self._kept_s = wall_s()
-        self._new = False
-        """Whether there is something to be kept."""
+        self._began_s = wall_s()
         self._told: dict[VariantKey, dict[str, Any]] = {}
         self._told_by: dict[VariantKey, tuple[int, ...]] = {}
         """By which answers to the held-out rows."""
@@ -107,6 +114,7 @@ class AnswerWatch:
                 self._told[key] = _plain(task, variant, standing)
                 self._told_by[key] = variant.answered
                 if flipped:
+                    self._notes.changed(at_once=True)  # a word of an operator names when
                     self._tell(task, key, standing)
         self._untold.clear()
 
@@ -115,6 +123,22 @@ class AnswerWatch:
         """What is known of the answers of each variant, as plain JSON values."""
         return [self._told[key] for key in sorted(self._told)]
 
+    @property
+    def changed(self) -> bool:
+        """Whether answers of any variant have changed."""
+        return any(one.changed for one in self._answers.values())
+
+    def accept(self, words: Iterable[AcceptedAnswers]) -> None:
+        """Take for none the changes of which operators said that answers are as they should be.
+        What is normal is learned anew."""
+        for word in words:
+            key = word.task, word.variant
+            answers = self._answers.get(key)
+            if answers is not None and answers.since_s == word.since_s:
+                self._answers[key] = Answers(answers.cells, self._span_s)
+                self._notes.changed(at_once=True)
+                self._untold.add(key)
+
     async def keep(self, epoch: int) -> None:
         """Write down what was counted, if that is due.
 
@@ -122,12 +146,9 @@ class AnswerWatch:
             StaleEpoch: another control loop leads.
             StateUnavailable: the catalog does not answer; it is tried again.
         """
-        now_s = self._wall_s()
-        if not self._new or 0.0 <= now_s - self._kept_s < KEEP_EVERY_S:
-            return
-        notes = [[*key, one.plain()] for key, one in self._answers.items()]
-        await self._notes.keep(notes, now_s, epoch)
-        self._kept_s, self._new = now_s, False
+        await self._notes.keep(
+            lambda: [[*key, one.plain()] for key, one in self._answers.items()], epoch
+        )
 
     def _take(self, status: WorkerStatus, now_s: float) -> None:
         for replica in status.replicas:
@@ -151,7 +172,7 @@ class AnswerWatch:
             if answers is None or answers.cells != len(counts):
                 answers = self._answers[key] = Answers(len(counts), self._span_s)
             answers.add(counts, now_s)
-            self._new = True
+            self._notes.changed()
             self._untold.add(key)
 
     def _tell(self, task: Task, key: VariantKey, standing: Standing) -> None:
@@ -173,6 +194,7 @@ def _plain(task: Task, variant: Variant, standing: Standing) -> dict[str, Any]:
         "complete": standing.complete,
         "moved": _rounded(standing.moved),
         "changed": standing.changed,
+        "since_s": standing.since_s,
         "shifts": _shifts(task, standing.shifts),
         "from_held_out": _rounded(standing.from_held_out),
         "differs": standing.differs,

@@ -13,8 +13,9 @@ from controlplane.gateway.protection.connections import ConnectionCaps
 from controlplane.gateway.protection.grpc_connections import GrpcConnections
 from controlplane.gateway.query.query_path import MAX_IN_FLIGHT
 from controlplane.settings import Settings
+from workers.process.sparing_log import SparingLog
 
-log = logging.getLogger(__name__)
+sparing = SparingLog(logging.getLogger(__name__))
 
 GRACE_S = 10.0
 """What calls in flight have to end when the gateway stops, as with HTTP."""
@@ -102,8 +103,8 @@ class GrpcServer:
             try:
                 if self.connections.worth_a_look():
                     await asyncio.to_thread(self.connections.look)
-            except Exception:
-                log.exception("looking after connections failed")
+            except Exception as error:
+                sparing.error("", error, "looking after connections failed")
 
     async def stop(self) -> None:
         """Take no more calls, answer those in flight, and close."""

@@ -36,8 +36,9 @@ from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
 from controlplane.http_errors import error_body, request_id
 from planner.types import ANYBODY, Client
 from variants.errors import Internal, InvalidInput, ModellessError, RateLimited, ReplicaLost
+from workers.process.sparing_log import SparingLog
 
-log = logging.getLogger(__name__)
+sparing = SparingLog(logging.getLogger(__name__))
 
 MESSAGE_S = 75.0
 """How long a request may take to come in full; as long as HTTP leaves a connection without one."""
@@ -378,7 +379,7 @@ async def _abort(context: Any, error: Exception, given_id: bytes | None) -> None
     """End a call with an error; one that is not ours is logged and shown as an id only."""
     id_ = request_id(given_id)
     if not isinstance(error, ModellessError) or isinstance(error, Internal):
-        log.error("request %s failed", id_, exc_info=error)
+        sparing.error("", error, "request %s failed", id_)
     await context.abort(*status_of(error_body(error, id_)))
 
 

@@ -40,8 +40,9 @@ from controlplane.gateway.query.early_refusals import LainMs, known_to_be_new
 from controlplane.gateway.query.query_context import Respond
 from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
 from variants.errors import InvalidInput, ModellessError
+from workers.process.sparing_log import SparingLog
 
-log = logging.getLogger(__name__)
+sparing = SparingLog(logging.getLogger(__name__))
 
 IMAGE = KIND.encode()
 """A body of this kind goes the ordinary way."""
@@ -170,7 +171,7 @@ class Front(BreakingOff):
                 if cause is None or isinstance(cause, httptools.HttpParserError):
                     self._malformed(str(cause or error))
                 else:  # a mistake of ours, in one of the methods below
-                    log.error("reading a request failed", exc_info=cause)
+                    sparing.error("", cause, "reading a request failed")
                     self.transport.close()
                 return
             else:

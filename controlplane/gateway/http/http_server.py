@@ -16,8 +16,9 @@ from controlplane.gateway.http.http_protocol import Front
 from controlplane.gateway.listening import BACKLOG
 from controlplane.gateway.neighbours.steering import lead_away, let_go
 from controlplane.gateway.query.query_path import monotonic_ms
+from workers.process.sparing_log import SparingLog
 
-log = logging.getLogger(__name__)
+sparing = SparingLog(logging.getLogger(__name__))
 
 AT_ONCE = 32
 """Connections that a sweep looks at in one turn of the event loop: about 0.1 ms."""
@@ -223,8 +224,8 @@ class HttpServer(uvicorn.Server):
                 assert isinstance(front, Front)
                 if front in self.server_state.connections:  # it may have ended meanwhile
                     front.sweep(now_ms, self._limits)
-            except Exception:
-                log.exception("looking after a connection failed")
+            except Exception as error:
+                sparing.error("", error, "looking after a connection failed")
             if at % AT_ONCE == 0:
                 await asyncio.sleep(0)
                 now_ms = monotonic_ms()

@@ -5,7 +5,9 @@ import logging
 from collections.abc import Callable
 from math import inf
 
-log = logging.getLogger(__name__)
+from workers.process.sparing_log import SparingLog
+
+sparing = SparingLog(logging.getLogger(__name__))
 
 STEP_MS = 2.0
 """Answers whose times lie closer together are given in one go, none of them later than its own."""
@@ -67,8 +69,8 @@ class HeldAnswers:
         for give in self._steps.pop(step):
             try:
                 give()
-            except Exception:
-                log.exception("an answer that was held could not be given")
+            except Exception as error:
+                sparing.error("", error, "an answer that was held could not be given")
 
 
 def _per_s(for_ms: float) -> float:

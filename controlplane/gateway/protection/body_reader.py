@@ -31,8 +31,9 @@ from variants.buckets import TaskTable
 from variants.errors import InvalidInput, ModellessError, Overloaded
 from variants.images import expects_images
 from variants.types import Digest, Task, TaskName
+from workers.process.sparing_log import SparingLog
 
-log = logging.getLogger(__name__)
+sparing = SparingLog(logging.getLogger(__name__))
 
 LONG_BYTES = 2**18
 """JSON from this size on is read there; below, numbers are read here in at most 2 ms."""
@@ -77,8 +78,10 @@ class _Waiting(NamedTuple):
 def _asked(refused: Callable[[], bool]) -> bool:
     try:
         return refused()
-    except Exception:
-        log.exception("it cannot be said whether a query has time left before it is read")
+    except Exception as error:
+        sparing.error(
+            "", error, "it cannot be said whether a query has time left before it is read"
+        )
         return False
 
 
@@ -271,7 +274,7 @@ class BodyReader(asyncio.BufferedProtocol):
             )  # fmt: skip
             await asyncio.get_running_loop().create_unix_connection(lambda: self, sock=ours)
         except OSError as error:
-            log.exception("the reader of long bodies cannot be started")
+            sparing.error("", error, "the reader of long bodies cannot be started")
             ours.close()
             self._ahead = None
             self._answer(Overloaded(f"long bodies cannot be read now: {error.strerror}"))
@@ -289,8 +292,8 @@ class BodyReader(asyncio.BufferedProtocol):
             self._bytes -= len(first.body)
             try:
                 first.done(found)
-            except Exception:
-                log.exception("a query with a long body failed")
+            except Exception as error:
+                sparing.error("", error, "a query with a long body failed")
         asyncio.get_running_loop().call_soon(self._go_on)
 
     def _too_slow(self) -> None:

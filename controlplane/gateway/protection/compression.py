@@ -15,8 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
 from variants.errors import Internal, InvalidInput, ModellessError, Overloaded, PayloadTooLarge
+from workers.process.sparing_log import SparingLog
 
-log = logging.getLogger(__name__)
+sparing = SparingLog(logging.getLogger(__name__))
 
 Body = bytes | bytearray
 Done = Callable[[Body | ModellessError], None]
@@ -210,8 +211,8 @@ def _all_of(inflation: Inflation) -> Body | ModellessError:
         inflation.go_on(float("inf"))
     except ModellessError as error:
         return error
-    except Exception:
-        log.exception("unpacking a body failed")
+    except Exception as error:
+        sparing.error("", error, "unpacking a body failed")
         return Internal("unpacking the body failed")
     return inflation.body
 

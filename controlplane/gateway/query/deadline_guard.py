@@ -7,7 +7,9 @@ from itertools import chain
 from math import inf
 from typing import Protocol
 
-log = logging.getLogger(__name__)
+from workers.process.sparing_log import SparingLog
+
+sparing = SparingLog(logging.getLogger(__name__))
 
 GUARD_MS = 20.0
 """Period of the guard, which answers what nothing else has answered."""
@@ -80,8 +82,8 @@ class DeadlineGuard:
     def _sweep(self) -> None:
         try:
             self._catch_up()
-        except Exception:  # queries have to get their answers whatever becomes of this
-            log.exception("the guard could not read what workers have answered")
+        except Exception as error:  # queries have to get their answers whatever becomes of this
+            sparing.error("", error, "the guard could not read what workers have answered")
         now_slot = int(self._clock_ms() / GUARD_MS)
         due = [self._wheel.pop(slot) for slot in list(self._wheel) if slot <= now_slot]
         self._timer, self._first = None, inf
@@ -90,8 +92,8 @@ class DeadlineGuard:
         for query in chain.from_iterable(due):
             try:
                 query.expire()
-            except Exception:
-                log.exception("the guard could not answer a query")
+            except Exception as error:
+                sparing.error("", error, "the guard could not answer a query")
 
     def _sweep_after(self, slot: int) -> None:
         if self._timer is not None:

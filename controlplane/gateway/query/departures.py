@@ -15,8 +15,9 @@ import orjson
 from controlplane.gateway.counting.client_counters import ClientCounters
 from controlplane.gateway.tracing.watched import Respond, Watched
 from controlplane.http_errors import CLIENT_GONE
+from workers.process.sparing_log import SparingLog
 
-log = logging.getLogger(__name__)
+sparing = SparingLog(logging.getLogger(__name__))
 
 GONE_S = 0.02
 """So long after a client has gone all that is under way is gone through, ..."""
@@ -128,6 +129,6 @@ class Departures:
         for each in (*self._in_flight(), *self.others):
             try:
                 each.left_by(gone)
-            except Exception:
-                log.exception("a query could not be withdrawn")
+            except Exception as error:
+                sparing.error("", error, "a query could not be withdrawn")
         self._rest_s = REST_TIMES * (self._clock_ms() - began_ms) / 1_000

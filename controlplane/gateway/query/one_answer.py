@@ -150,7 +150,8 @@ class OneAnswer:
         if self.arm is not None:
             self.arm.ended(error, sent=self.sent_ms > 0.0)
         task = self.parsed.query.task
-        self.path.fail(error, self._release(), task, self.given_id)
+        variant = self.candidate.variant if self.candidate is not None else ""
+        self.path.fail(error, self._release(), task, self.given_id, f"{task}/{variant}")
 
     def _release(self) -> Respond:
         respond = self.respond

@@ -67,9 +67,11 @@ from variants.buckets import TaskTable
 from variants.errors import DeadlineExceeded, Internal, ModellessError, Overloaded
 from variants.types import Prefer, Task, TaskName, VariantKey, WorkerId
 from workers.channel.client import WorkerConnection
+from workers.process.sparing_log import SparingLog
 from workers.types import variant_id
 
 log = logging.getLogger(__name__)
+sparing = SparingLog(log)
 
 Respond = Callable[[int, bytes, bytes], None]
 """Status, body, and header lines (each ending in CRLF) but the length, to the client's socket."""
@@ -397,18 +399,20 @@ class QueryContext:
         respond: Respond,
         task: str = "",
         given_id: bytes | None = None,
+        of: str = "",
     ) -> None:
         """Answer with an error; one that is not ours is logged and shown as an id only.
 
         Args:
             task: name of the task to count the error at; empty where it is not known.
             given_id: the caller's ``X-Request-Id``.
+            of: the variant, by which failures are told apart in the log.
         """
         if respond.__class__ is Watched:
             respond.task = task
         id_ = request_id(given_id)
         if not isinstance(error, ModellessError) or isinstance(error, Internal):
-            log.error("request %s failed", id_, exc_info=error)
+            sparing.error(of or task, error, "request %s failed", id_)
         code = error.code if isinstance(error, ModellessError) else "INTERNAL"
         if isinstance(error, Overloaded | DeadlineExceeded):
             now_ms = self.clock_ms()

@@ -42,6 +42,8 @@ class ControlLoopSeen:
     rules_not_kept: int = 0
     moved: Mapping[VariantKey, float] = field(default_factory=dict)
     """The part of the answers of variants that falls into other classes than their first ones."""
+    changed: Mapping[VariantKey, bool] = field(default_factory=dict)
+    """Whether that is a change of which no operator has said that it is as it should be."""
     shortfalls: Mapping[VariantKey, float] = field(default_factory=dict)
     """By how much clients find variants less accurate than measured, where that is no chance."""
 
@@ -73,6 +75,7 @@ async def loop_seen(
         frozen: whether an operator has the plan stay as it is.
     """
     now_s = time()
+    answers = read_answers(heard.told.get("answers", ()))
     kept = await asyncio.to_thread(standings, catalog, statuses, now_s)
     return ControlLoopSeen(
         told=heard.told,
@@ -82,11 +85,8 @@ async def loop_seen(
         rules_not_kept=sum(
             not kept[rule.id].kept for rule in catalog.rules if rule.kind is not RuleKind.FREEZE
         ),
-        moved={
-            key: one.moved
-            for key, one in read_answers(heard.told.get("answers", ())).items()
-            if one.moved is not None
-        },
+        moved={key: one.moved for key, one in answers.items() if one.moved is not None},
+        changed={key: one.changed for key, one in answers.items()},
         shortfalls=_shortfalls(heard.told, catalog),
     )
 
@@ -137,6 +137,15 @@ def control_loop_metrics(seen: ControlLoopSeen) -> Iterator[Metric]:
     for key, part in seen.moved.items():
         moved.add_metric(list(key), part)
     yield moved
+    changed = GaugeMetricFamily(
+        "modelless_answers_changed",
+        "Whether a variant's answers are divided among the classes otherwise than its first ones "
+        "were, and no operator has said that this is as it should be",
+        labels=["task", "variant"],
+    )
+    for key, so in seen.changed.items():
+        changed.add_metric(list(key), float(so))
+    yield changed
     yield from _headroom(told.get("headroom") or {})
     events = CounterMetricFamily(
         "modelless_events", "Events that the control loop told", labels=["kind"]

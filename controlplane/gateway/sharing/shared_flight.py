@@ -14,6 +14,7 @@ from controlplane.gateway.query.parsing import ParsedQuery
 from controlplane.gateway.query.query_context import QueryContext, Respond
 from planner.types import Candidate, Query, WorkerView
 from variants.errors import Internal, InvalidInput
+from variants.types import CatalogState
 from workers.channel.reply import Reply
 
 
@@ -31,7 +32,7 @@ class SharedFlight(InFlight):
     """A query of a task whose answers are shared, between its first byte and its answer."""
 
     __slots__ = (
-        "asked_by", "joined", "key", "left_ms", "lookup_ms", "revision", "shares", "waits_for",
+        "asked_by", "joined", "key", "left_ms", "lookup_ms", "shares", "state", "waits_for",
     )  # fmt: skip
 
     def __init__(
@@ -56,8 +57,8 @@ class SharedFlight(InFlight):
         """When the client went that had asked for the run; None while it waits."""
         self.key = key
         self.lookup_ms = lookup_ms
-        self.revision = -1
-        """The catalog's revision when it began to run; -1: it does not run."""
+        self.state: CatalogState | None = None
+        """The catalog's state when it began to run; None: it does not run."""
         self.joined: dict[SharedFlight, None] = {}
         """Queries that wait for its answer, in the order in which they came."""
         self.waits_for: SharedFlight | None = None
@@ -65,7 +66,7 @@ class SharedFlight(InFlight):
 
     def run(self, query: Query) -> None:
         """Choose and send, as any other query."""
-        self.revision = self.path.snapshot.revision
+        self.state = self.path.snapshot.state
         self.dispatch(query)
 
     def by_ms(self, *, at_most: bool) -> float:
@@ -91,7 +92,7 @@ class SharedFlight(InFlight):
         left_ms = gone.get(self.asked_by)
         if self.done or left_ms is None or self.left_ms is not None:
             return
-        if self.revision >= 0:
+        if self.state is not None:
             self.left_ms = left_ms
             return
         if self.waits_for is not None:

@@ -231,7 +231,7 @@ class Shares:
         assert worker is not None
         query = run.parsed.query
         kept = self._kept.get(query.task)
-        if kept is not None and run.revision == self._path.snapshot.revision:
+        if kept is not None and run.state == self._path.snapshot.state:
             variant, version = candidate.variant, candidate.model_version
             size, outputs = reply.batch_size, reply.outputs
             kept.add(run.key, variant, version, worker.id, size, outputs, now_ms)

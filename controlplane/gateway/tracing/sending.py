@@ -17,8 +17,10 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from controlplane.gateway.tracing.ended import Ended
 from controlplane.gateway.tracing.spans import make_spans
+from workers.process.sparing_log import SparingLog
 
 log = logging.getLogger(__name__)
+sparing = SparingLog(log)
 
 WAITING = 1_024
 """Queries that wait for their spans to be made, at most."""
@@ -114,8 +116,8 @@ class Sending:
         while (ended := self._ended.get()) is not None:
             try:
                 make_spans(ended, self._tracer)
-            except Exception:
-                log.exception("a query could not be traced")
+            except Exception as error:
+                sparing.error("", error, "a query could not be traced")
 
 
 class Bounded(SpanProcessor):

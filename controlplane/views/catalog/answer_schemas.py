@@ -40,6 +40,12 @@ class AnswersSchema(Schema):
         " ones did, without what chance would move; null before there are others."
     )
     changed: bool = Field(description="Whether that is at least 0.05, and no chance.")
+    since_s: float | None = Field(
+        None,
+        description="When the control loop found the change that goes on, in Unix time; null"
+        " without one.",
+        examples=[1795766400.0],
+    )
     shifts: list[ClassShift] = Field(description="The classes whose share has moved most.")
     from_held_out: float | None = Field(
         description="The part of the first answers that falls into other classes than those to the"

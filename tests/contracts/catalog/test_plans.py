@@ -12,7 +12,7 @@ from variants.catalog import protocol
 from variants.catalog.protocol import Catalog, Marks
 from variants.catalog.sql import open_catalog
 from variants.errors import InvalidInput, NotFound, StaleEpoch
-from variants.types import DeviceKindName, QuarantineLift, VariantName
+from variants.types import AcceptedAnswers, DeviceKindName, QuarantineLift, VariantName
 
 
 def test_the_inventory_is_what_was_asked_for_last(catalog: Catalog) -> None:
@@ -54,6 +54,28 @@ def test_the_latest_lift_of_a_quarantine_counts(catalog: Catalog) -> None:
     with pytest.raises(NotFound):
         catalog.lift_quarantine(replace(lift(8.0), variant=VariantName("none")))
     assert (catalog.quarantine_lifts(), catalog.revision()) == ((lift(7.5),), before)
+
+
+def test_the_last_word_on_answers_of_a_variant_counts(catalog: Catalog) -> None:
+    made = registration()
+    catalog.register(made)
+    before, (variant, *_) = catalog.revision(), made.variants
+
+    def word(since_s: float, at_s: float, why: str = "sale") -> AcceptedAnswers:
+        return AcceptedAnswers(
+            task=variant.task, variant=variant.name, since_s=since_s, at_s=at_s, by="ann", why=why
+        )
+
+    assert catalog.accepted_answers() == ()
+    for since_s, at_s in ((1764547200.1234567, 7.5), (5.0, 7.5), (2.0, 1.0)):
+        catalog.accept_answers(word(since_s, at_s))
+        assert catalog.accepted_answers() == (word(since_s, at_s),)
+    for since_s, at_s, why in ((-1.0, 1.0, ""), (1.0, float("nan"), ""), (1.0, 1.0, "x" * 201)):
+        with pytest.raises(InvalidInput):
+            catalog.accept_answers(word(since_s, at_s, why))
+    with pytest.raises(NotFound):
+        catalog.accept_answers(replace(word(3.0, 8.0), variant=VariantName("none")))
+    assert (catalog.accepted_answers(), catalog.revision()) == ((word(2.0, 1.0),), before)
 
 
 def test_of_large_plans_fewer_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

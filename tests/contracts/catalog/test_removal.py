@@ -14,6 +14,7 @@ from tests.variants.catalog_builders import profile, registration, task, variant
 from variants.catalog.protocol import Catalog
 from variants.errors import Conflict, NotFound
 from variants.types import (
+    AcceptedAnswers,
     DeviceKindName,
     Digest,
     ModelName,
@@ -51,6 +52,7 @@ def test_a_task_goes_with_all_that_is_of_it(catalog: Catalog) -> None:
         wish = ProfilingRequest(task=of, variant=name, device_kind=kind, reason="old", at="now")
         catalog.request_profiling((wish,))
         catalog.lift_quarantine(QuarantineLift(task=of, variant=name, at_s=1.0))
+        catalog.accept_answers(AcceptedAnswers(task=of, variant=name, since_s=1.0, at_s=2.0))
     mine, others, all_ = (
         catalog.add_peak(Peak(start_s=1.0, end_s=2.0, task=of, factor=2.0))
         for of in (DIGITS, LETTERS, None)
@@ -66,6 +68,7 @@ def test_a_task_goes_with_all_that_is_of_it(catalog: Catalog) -> None:
     assert left.profiles == (profile(of="letters"),)
     assert [one.task for one in catalog.profiling_requests()] == [LETTERS]
     assert [one.task for one in catalog.quarantine_lifts()] == [LETTERS]
+    assert [one.task for one in catalog.accepted_answers()] == [LETTERS]
     assert catalog.peaks() == (others, all_)
     assert catalog.revision() == 3
 

@@ -61,6 +61,33 @@ def test_what_the_pointer_reads_of_a_diagram_stays_while_its_points_stay(
     assert tab.value("readout.node.style.visibility") == "visible"
 
 
+def test_that_other_answers_are_normal_is_said_by_a_button_that_asks_twice(
+    page: Page, tab: Driven
+) -> None:
+    told = {
+        "task": "digits", "variant": INT8, "rows": 900, "first_rows": 2_100, "complete": True,
+        "moved": 0.2, "changed": True, "since_s": 5.0, "shifts": [], "from_held_out": None,
+        "differs": False, "differences": [],
+    }  # fmt: skip
+    button = "document.querySelector('#notice button[data-key^=accept]')"
+    page.live.told = {"answers": [told]}
+    tab.wait_for(f"{button}?.textContent === 'This is normal now'")
+    tab.value(f"{button}.focus(), {button}.click()")
+    page.live.told = {"answers": [told | {"moved": 0.3}]}
+    tab.wait_for("$('notice').textContent.includes('30.00')")
+    assert page.catalog.accepted_answers() == ()
+    # What stands beside it is written anew, and it is the same as it was.
+    assert tab.value(f"{button}.textContent") == "Yes, learn anew what is normal"
+    assert tab.value(f"document.activeElement === {button}")
+    tab.value(f"{button}.click()")
+    tab.wait_for("$('notice').textContent.includes('What is normal is learned anew')")
+    (word,) = page.catalog.accepted_answers()
+    assert (word.variant, word.since_s, word.by) == (INT8, 5.0, "the page")
+    page.live.told = {}
+    tab.wait_for("$('notice').hidden")
+    assert tab.errors == []
+
+
 def test_while_the_gateway_is_away_nothing_is_told_as_if_it_held(page: Page, tab: Driven) -> None:
     frame = "getComputedStyle($('plan').closest('section')).borderTopStyle"
     shade = "getComputedStyle($('plan').closest('section')).opacity"

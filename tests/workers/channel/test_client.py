@@ -169,6 +169,21 @@ GARBAGE = {
 }
 
 
+async def test_connections_without_proof_fill_no_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data, _ = next(iter(GARBAGE.values()))
+    async with running(config(tmp_path)) as (_, connection):
+        for _ in range(1_000):
+            reader, writer = await raw(connection.address)
+            writer.write(data)
+            with suppress(ConnectionResetError):
+                while await asyncio.wait_for(reader.read(1_000), 60.0):
+                    pass
+            writer.close()
+        assert len([one for one in caplog.records if one.levelno >= logging.WARNING]) <= 2
+
+
 @pytest.mark.parametrize("case", GARBAGE)
 async def test_a_connection_without_proof_is_turned_away_with_a_reason_and_others_go_on(
     case: str, tmp_path: Path, caplog: pytest.LogCaptureFixture

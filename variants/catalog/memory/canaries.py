@@ -18,7 +18,7 @@ from variants.catalog.validity.canaries import (
 from variants.catalog.validity.plans import check_leads
 from variants.catalog.validity.promoting import to_promote
 from variants.catalog.validity.spaces import check_comparable, is_own_space, standing_back
-from variants.types import Canary, ModelName, ModelVersion, Stage, TaskName
+from variants.types import Canary, CatalogState, ModelName, ModelVersion, Stage, TaskName
 
 
 class MemoryCanaries(MemoryOperators):
@@ -35,11 +35,11 @@ class MemoryCanaries(MemoryOperators):
         version: int,
         stage: Stage,
         *,
-        decided_at: int | None = None,
+        decided_at: CatalogState | None = None,
     ) -> bool:
         with self._writing:
             old = self._snapshot
-            if decided_at not in (None, old.revision):
+            if decided_at not in (None, old.state):
                 return False
             known = {key_of(v) for v in old.versions}
             for task in tasks:

@@ -1,20 +1,23 @@
-"""What operators say, in the memory of one process: rules, peaks, and lifts of quarantines."""
+"""What operators say, in the memory of one process: rules, peaks, lifts of quarantines, and which
+answers are as they should be."""
 
 from dataclasses import replace
 
 from variants.catalog.memory.records import MemoryRecords
 from variants.catalog.validity.absent import no_peak, no_rule, no_variant
 from variants.catalog.validity.peaks import check_lift, check_peak, check_room
-from variants.catalog.validity.rules import check_rule, check_rule_room
-from variants.types import Peak, QuarantineLift, Rule, TaskName, VariantName
+from variants.catalog.validity.rules import check_accepted, check_rule, check_rule_room
+from variants.types import AcceptedAnswers, Peak, QuarantineLift, Rule, TaskName, VariantName
 
 
 class MemoryOperators(MemoryRecords):
-    """The part of ``variants.catalog.protocol.Catalog`` about rules, peaks and quarantines."""
+    """The part of ``variants.catalog.protocol.Catalog`` about rules, peaks, quarantines and
+    answers."""
 
     def __init__(self) -> None:
         super().__init__()
         self._lifts: dict[tuple[TaskName, VariantName], QuarantineLift] = {}
+        self._accepted: dict[tuple[TaskName, VariantName], AcceptedAnswers] = {}
         self._peaks: dict[int, Peak] = {}
         self._peak_id = self._rule_id = 0
 
@@ -48,6 +51,17 @@ class MemoryOperators(MemoryRecords):
 
     def quarantine_lifts(self) -> tuple[QuarantineLift, ...]:
         return tuple(self._lifts.values())
+
+    def accept_answers(self, accepted: AcceptedAnswers) -> None:
+        check_accepted(accepted)
+        with self._writing:
+            key = (accepted.task, accepted.variant)
+            if key not in {variant.key for variant in self._snapshot.variants}:
+                raise no_variant(accepted.task, accepted.variant)
+            self._accepted = dict(sorted({**self._accepted, key: accepted}.items()))
+
+    def accepted_answers(self) -> tuple[AcceptedAnswers, ...]:
+        return tuple(self._accepted.values())
 
     def put_rule(self, rule: Rule) -> Rule:
         check_rule(rule)

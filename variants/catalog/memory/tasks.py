@@ -133,6 +133,7 @@ class MemoryTasks(MemoryCanaries):
         self._leftovers = dict.fromkeys(removed.artifacts, subject) | self._leftovers
         self._requests = {k: r for k, r in self._requests.items() if k[:2] not in gone}
         self._lifts = {key: lift for key, lift in self._lifts.items() if key not in gone}
+        self._accepted = {key: one for key, one in self._accepted.items() if key not in gone}
         self._lived = self._lived - numbers.keys()
         left = tuple(v for v in old.versions if v not in versions)
         self._snapshot = replace(

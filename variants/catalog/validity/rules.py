@@ -1,10 +1,10 @@
-"""What a rule of an operator may be."""
+"""What a rule of an operator, and their word on answers, may be."""
 
 from variants.catalog.protocol import MOST_RULES
 from variants.catalog.validity.peaks import LATEST_S
 from variants.catalog.validity.plain_values import check_name
 from variants.errors import Conflict, InvalidInput
-from variants.types import Rule, RuleKind
+from variants.types import AcceptedAnswers, Rule, RuleKind
 
 MOST_REPLICAS = 10_000
 MOST_WHY = 200
@@ -45,10 +45,26 @@ def check_rule(rule: Rule) -> None:
                 "a freeze must end after it begins, and before 2100; in Unix time it begins at"
                 f" {rule.at_s:,.0f} s and ends at {rule.until_s:,.0f} s"
             )
-    for what, text, most in (("reason", rule.why, MOST_WHY), ("operator", rule.by, MOST_BY)):
+    _check_words("a rule", rule.by, rule.why)
+
+
+def check_accepted(accepted: AcceptedAnswers) -> None:
+    """Refuse a word on answers that cannot be kept.
+
+    Raises:
+        InvalidInput: the first thing found wrong, in one sentence.
+    """
+    for at_s in (accepted.at_s, accepted.since_s):
+        if not 0.0 <= at_s <= LATEST_S:  # neither is it when it is not a number
+            raise InvalidInput(f"answers cannot be accepted at {at_s!r} s of Unix time")
+    _check_words("an acceptance", accepted.by, accepted.why)
+
+
+def _check_words(of: str, by: str, why: str) -> None:
+    for what, text, most in (("reason", why, MOST_WHY), ("operator", by, MOST_BY)):
         if len(text) > most or not text.isprintable():
             raise InvalidInput(
-                f"the {what} of a rule must be at most {most} printable characters, not {len(text)}"
+                f"the {what} of {of} must be at most {most} printable characters, not {len(text)}"
                 f" that begin with {text[:40]!r}"
             )
 

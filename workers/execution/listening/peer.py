@@ -42,8 +42,9 @@ from workers.channel.queue_news import Wanted, decode_wanted, encode_news
 from workers.channel.shared_clock import left_us
 from workers.channel.shared_memory import borrow
 from workers.execution.executor import Executor
+from workers.process.sparing_log import SparingLog
 
-log = logging.getLogger(__name__)
+sparing = SparingLog(logging.getLogger(__name__))
 
 HANDSHAKE_S = 2.0
 MAX_CONTROLS = 64
@@ -154,8 +155,8 @@ class Peer(asyncio.Protocol):
         self.told_s = self._server.time_s()
         try:
             news = encode_news(self._server.executor.queue_news())
-        except Exception:  # a mistake of the queue must not keep answers back
-            log.exception("telling of the queue")
+        except Exception as error:  # a mistake of the queue must not keep answers back
+            sparing.error("", error, "telling of the queue")
         else:
             self._outbox.write((small_frame(FrameKind.QUEUE, news),))
 
@@ -306,7 +307,7 @@ class Peer(asyncio.Protocol):
         except ModellessError as error:
             answer, code = encode_error(error), 1
         except Exception as error:
-            log.exception("%s failed", kind.name)
+            sparing.error(kind.name, error, "%s failed", kind.name)
             answer, code = encode_error(Internal(f"{kind.name} failed: {error!r}")), 1
         self.send(small_frame(FrameKind.ANSWER, answer, request_id=request_id, code=code))
 
@@ -327,6 +328,6 @@ class Peer(asyncio.Protocol):
         self._refuse(FrameRefused(Violation.SLOW_PEER))
 
     def _refuse(self, error: Exception) -> None:
-        log.warning("closing a connection: %s", error)
+        sparing.warning("", "closing a connection: %s", error)
         self._closed = True
         self._transport.abort()

@@ -3,5 +3,6 @@
 ``register``, ``build`` and ``judge`` (of ``variants``), ``tokenizer`` (of ``tasks``), ``profile``,
 ``repair`` and ``artifacts`` work on the state directory; ``variant_table`` is what several print,
 and ``answer_words`` says how answers are divided among the classes. ``stage`` (``promote``,
-``retire``, ``remove`` and ``quarantine``) and ``canary`` (with ``rollback``) ask a running gateway.
+``retire``, ``remove`` and ``quarantine``), ``canary`` (with ``rollback``) and ``answers`` ask a
+running gateway.
 """

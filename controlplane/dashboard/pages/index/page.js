@@ -113,8 +113,11 @@ async function refresh() {
     redraw("canaries", [canaries], () => showCanaries(canaries));
     redraw("clients", [clients], () => showClients(clients));
     redraw("rules", [rules], () => showRules(rules));
-    const contradicted = [...contradiction(variants), ...otherAnswers(variants)];
-    redraw("notice", [plan.rules, contradicted], () => showNotice(plan.rules, contradicted));
+    const contradicted = contradiction(variants),
+      changed = otherAnswers(variants);
+    redraw("notice", [plan.rules, contradicted, changed, chosen], () =>
+      showNotice(plan.rules, contradicted, changed, chosen),
+    );
     redraw("standing", [standings], () => showStanding(standings));
     redraw("plan", [plan, peaks, chosen, standings[0]], () => showPlan(plan, peaks, standings[0]));
     redraw("events", [events], () => showEvents(events));

@@ -117,7 +117,10 @@ function contradiction(variants) {
       ]
     : [];
 }
-// The same of how their answers are divided among the classes, which is no error.
+// The same of how their answers are divided among the classes, which is no error; who has looked
+// says so.
+const ACCEPT = "This is normal now",
+  SURE = "Yes, learn anew what is normal";
 function otherAnswers(variants) {
   const changed = variants.filter(v => serving(v) && v.answers && v.answers.changed);
   return changed.length
@@ -132,15 +135,43 @@ function otherAnswers(variants) {
       ]
     : [];
 }
-function showNotice(rules, contradicted) {
-  $("notice").hidden = !rules.length && !contradicted.length;
-  const line = (text, part, name) =>
-    el("p", { class: "standing" }, el("span", {}, ...spoken(text), " ", jump(part, name)));
-  put(
-    "notice",
+// Asked twice: what is normal is learned anew, and nobody can take that back. How far its reader has
+// come is kept by task: the sentence beside the button is written anew when its numbers change.
+const acceptances = new Map();
+function acceptance(task) {
+  if (!acceptances.has(task)) acceptances.set(task, { text: ACCEPT, busy: false, says: "" });
+  const state = acceptances.get(task);
+  const button = el("button", { type: "button", "data-key": "accept " + task });
+  const says = el("span", { role: "status" });
+  const show = change => {
+    Object.assign(state, change);
+    button.textContent = state.text;
+    button.disabled = state.busy;
+    says.textContent = " " + state.says;
+  };
+  button.onclick = async () => {
+    if (state.text === ACCEPT) return show({ text: SURE, says: "" });
+    show({ busy: true });
+    try {
+      const path = "v1/answers/" + encodeURIComponent(task) + "/accept";
+      show({ says: (await get(path, { by: "the page" })).sentence });
+    } catch (error) {
+      show({ text: ACCEPT, busy: false, says: error.message });
+    }
+  };
+  show({});
+  return [" ", button, says];
+}
+function showNotice(rules, contradicted, changed, task) {
+  $("notice").hidden = !rules.length && !contradicted.length && !changed.length;
+  const line = (text, part, name, ...more) =>
+    el("p", { class: "standing" }, el("span", {}, ...spoken(text), " ", jump(part, name), ...more));
+  if (!changed.length) acceptances.delete(task);
+  putKeeping($("notice"), [
     ...contradicted.map(text => line(text, "variants-part", "Variants")),
+    ...changed.map(text => line(text, "variants-part", "Variants", ...acceptance(task))),
     ...rules.map(text => line(text, "rules-part", "Rules")),
-  );
+  ]);
 }
 function showStanding(standings) {
   const colour = COLOUR[gravest(standings).level],

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Container, Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from controlplane.cluster.autoscaling.ray_autoscaler import ClusterNode
 from controlplane.controller.events.recorder import StatusRecorder
 from tests.controlplane.controller.loop.asked import A, B
 from tests.controlplane.fleet import eventually, fleet
+from tests.variants.catalog.copies import fail_over, rows_of
 from variants.catalog.sql import open_catalog
 from variants.errors import StaleEpoch
 from variants.types import Plan
@@ -58,6 +60,29 @@ async def test_of_two_controllers_the_older_gives_up(tmp_path: Path) -> None:
         directory = await it.live.workers()
         assert directory is not None
         assert directory["epoch"] == 2
+
+
+async def test_of_two_leaders_of_one_epoch_the_database_follows_the_one_that_it_knows(
+    tmp_path: Path,
+) -> None:
+    """A replica took over that lacked the older one's epoch, and what it wrote in it."""
+    url = f"sqlite:///{tmp_path / 'catalog.db'}"
+    with closing(open_catalog(url)) as catalog, closing(open_catalog(url)) as elsewhere:
+        async with fleet(tmp_path, catalog=catalog) as it:
+            it.register("a")
+            lagging = rows_of(url)
+            older = it.control()
+            await it.until_ready(w1=[A])
+            fail_over(url, lagging)
+            newer = it.control(catalog=elsewhere)
+            with pytest.raises(StaleEpoch):
+                await asyncio.wait_for(older.task, 60)
+            assert not newer.task.done()
+            it.register("b")
+            await it.until_ready(w1=[A, B])
+            plan = elsewhere.latest_plan()
+            assert plan is not None
+            assert plan.epoch == 1
 
 
 class Nodes:

@@ -1,5 +1,6 @@
 """What the control loop makes of the answers that workers count, over a catalog in memory."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,7 +11,7 @@ from controlplane.controller.watched_answers.answer_watch import KEEP_EVERY_S, N
 from tests.planner.builders import catalog, profile, task, variant
 from variants.catalog.memory import MemoryCatalog
 from variants.errors import StaleEpoch
-from variants.types import ReplicaState, TaskName, VariantName
+from variants.types import AcceptedAnswers, ReplicaState, TaskName, VariantName
 from workers.types import ReplicaStatus, WorkerStatus
 
 SPAN_S = 100.0
@@ -130,6 +131,77 @@ async def test_it_survives_the_control_loop() -> None:
     it.catalog.acquire_leadership("elsewhere")
     with pytest.raises(StaleEpoch):
         await it.watch.keep(it.epoch)
+
+
+def accepted(since_s: float) -> AcceptedAnswers:
+    return AcceptedAnswers(
+        task=TaskName("digits"), variant=VariantName("a"), since_s=since_s, at_s=1e9
+    )
+
+
+async def changed() -> Loop:
+    """A loop that has told of a change."""
+    it = Loop()
+    it.seconds(150, EVEN)
+    it.seconds(100, OTHER)
+    assert [kind for kind, _ in await it.events()] == ["answers_changed"]
+    return it
+
+
+async def test_of_what_an_operator_accepts_what_is_normal_is_learned_anew() -> None:
+    it = await changed()
+    since_s = it.watch.told[0]["since_s"]
+    it.watch.accept([accepted(since_s)])
+    it.watch.judge(it.known)
+    (told,) = it.watch.told
+    assert (told["changed"], told["since_s"], told["complete"]) == (False, None, False)
+    assert (told["first_rows"], it.watch.changed) == (0, False)
+    it.seconds(300, OTHER)
+    assert it.watch.told[0]["first_rows"] == 10_000
+    assert len(await it.events()) == 1
+    it.seconds(100, EVEN)  # what was normal before is not any more
+    assert [kind for kind, _ in await it.events()] == ["answers_changed"] * 2
+
+
+async def test_a_word_of_another_change_accepts_nothing() -> None:
+    it = await changed()
+    since_s = it.watch.told[0]["since_s"]
+    it.watch.accept([accepted(since_s - 1.0), accepted(since_s + 1e6)])
+    it.watch.accept([replace(accepted(since_s), variant=VariantName("b"))])
+    assert it.watch.changed
+
+
+async def test_a_word_holds_for_the_control_loop_that_takes_over() -> None:
+    """Whether the one before had heard it, or not; what is told is kept at once for that."""
+    it = await changed()
+    await it.watch.keep(it.epoch)
+    since_s = it.watch.told[0]["since_s"]
+    it.watch = it.another()
+    await it.watch.recall()
+    it.watch.accept([accepted(since_s)])
+    assert not it.watch.changed
+    await it.watch.keep(it.epoch)
+    it.watch = it.another()
+    await it.watch.recall()
+    it.watch.accept([accepted(since_s)])  # the catalog has it on
+    it.seconds(300, OTHER)
+    assert (it.watch.told[0]["first_rows"], len(await it.events())) == (10_000, 1)
+
+
+async def test_a_change_that_an_earlier_release_kept_can_be_accepted() -> None:
+    it = await changed()
+    await it.watch.keep(it.epoch)
+    _, kept = it.catalog.learned(NAME) or (0.0, b"")
+    ((task, name, plain),) = json.loads(kept)
+    del plain["changed_s"]
+    body = json.dumps([[task, name, plain]]).encode()
+    it.catalog.put_learned(NAME, 0.0, body, epoch=it.epoch)
+    it.watch = it.another()
+    await it.watch.recall()
+    it.watch.judge(it.known)
+    assert it.watch.told[0]["since_s"] == 0.0
+    it.watch.accept([accepted(0.0)])
+    assert not it.watch.changed
 
 
 async def test_what_was_kept_by_something_else_is_left_alone() -> None:

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import httpx
 import pytest
@@ -14,7 +15,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from controlplane.gateway.counting.counters import Counters
 from controlplane.gateway.counting.task_counters import BOUNDS_MS
 from controlplane.gateway.http.asgi import add_metrics_route
-from controlplane.gateway.reports.control_loop import ControlLoopSeen
+from controlplane.gateway.reports.control_loop import (
+    ControlLoopSeen,
+    HeardOfLoop,
+    loop_seen,
+)
 from controlplane.gateway.reports.fleet_metrics import FleetSeen
 from controlplane.gateway.reports.metrics import GatewayCollector, GatewaySeen
 from controlplane.gateway.reports.process_metrics import process_metrics
@@ -22,7 +27,7 @@ from controlplane.views.storage_status import plain
 from tests.controlplane.builders import worker
 from variants.core_time import CoreTime
 from variants.disk import DiskRoom
-from variants.types import DeviceKindName, ReplicaState
+from variants.types import CatalogSnapshot, DeviceKindName, ReplicaState
 from workers.process.release import release
 from workers.types import WorkerStatus
 
@@ -158,6 +163,26 @@ def test_when_the_certificate_ends_is_told_where_there_is_one() -> None:
     registry.register(GatewayCollector(Counters(), GatewaySeen(certificate_ends_s=1_800_000_000.0)))
     assert registry.get_sample_value(name) == 1_800_000_000
     assert (name, ()) not in scraped(Counters())[1]
+
+
+async def test_answers_that_have_changed_are_told_of_each_variant() -> None:
+    row: dict[str, Any] = {
+        "task": "digits", "variant": "a", "rows": 900, "first_rows": 2_100, "complete": True,
+        "moved": 0.2, "changed": True, "since_s": 5.0, "shifts": [], "from_held_out": None,
+        "differs": False, "differences": [],
+    }  # fmt: skip
+    other = row | {"variant": "b", "moved": None, "changed": False, "since_s": None}
+    heard = HeardOfLoop()
+    heard.hear({"answers": [row, other]})
+    seen = await loop_seen(heard, CatalogSnapshot(revision=0), (), frozen=False)
+    registry = CollectorRegistry()
+    registry.register(GatewayCollector(Counters(), GatewaySeen(loop=seen)))
+    values = [
+        registry.get_sample_value(f"modelless_answers_{name}", {"task": "digits", "variant": one})
+        for name in ("changed", "moved_ratio")
+        for one in ("a", "b")
+    ]
+    assert values == [1.0, 0.0, 0.2, None]
 
 
 def test_the_control_loop_is_told_by_what_it_told_last() -> None:

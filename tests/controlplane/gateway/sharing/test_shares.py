@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from dataclasses import replace
 from typing import Any
 
 from controlplane.gateway.sharing.shared_flight import SharedFlight
@@ -118,6 +119,19 @@ async def test_a_retired_variant_answers_no_more(served: Served) -> None:
     served.gateway.catalog.set_stage([TASK.name], ModelName("fast"), 1, Stage.LIVE)
     await until(lambda: FAST not in served.gateway.path.snapshot.tasks[TASK.name].excluded)
     assert status(await served.ask(query(1))) == MISS
+
+
+async def test_what_a_lost_revision_answered_is_not_kept(served: Served) -> None:
+    """The database went back while the query ran: another revision has the number of that one."""
+    await served.worker("w1", FAST, LATE)
+    await share(served)
+    path = served.gateway.path
+    running = asyncio.create_task(served.ask(query(1, variant=LATE)))
+    await until(lambda: path.counters.in_flight == 1)
+    path.snapshot = replace(path.snapshot, mark="of another one")
+    assert (await running).status == 200
+    assert status(await served.ask(query(1, variant=LATE))) == MISS
+    assert status(await served.ask(query(1, variant=LATE))) == HIT
 
 
 async def test_a_canary_answers_those_that_name_it(served: Served) -> None:

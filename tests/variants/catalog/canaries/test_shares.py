@@ -76,9 +76,10 @@ def test_what_is_no_canary_any_more_has_no_share(catalog: Catalog, stage: Stage)
 
 
 def test_a_stage_that_was_decided_by_an_older_revision_is_not_set(catalog: Catalog) -> None:
-    decided_at = catalog.revision()
-    assert not catalog.set_stage([DIGITS], MLP, 1, Stage.RETIRED, decided_at=decided_at - 1)
-    assert catalog.revision() == decided_at
+    decided_at = revision, mark = catalog.marks().state
+    for other in ((revision - 1, mark), (revision, f"{mark}x")):
+        assert not catalog.set_stage([DIGITS], MLP, 1, Stage.RETIRED, decided_at=other)
+    assert catalog.revision() == revision
     assert catalog.set_stage([DIGITS], MLP, 1, Stage.RETIRED, decided_at=decided_at)
     assert not catalog.set_stage([DIGITS], MLP, 1, Stage.LIVE, decided_at=decided_at)
     assert catalog.set_stage([DIGITS], MLP, 1, Stage.LIVE)

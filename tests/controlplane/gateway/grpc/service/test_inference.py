@@ -1,6 +1,7 @@
 """Queries over gRPC are answered as over HTTP."""
 
 import asyncio
+import logging
 
 import grpc
 import grpc.aio
@@ -67,6 +68,21 @@ async def test_an_output_that_is_not_finite_is_no_answer_and_says_so(
     assert status is grpc.StatusCode.INTERNAL
     assert text.startswith("INTERNAL: the model's answer cannot be given: ")
     assert "for output 'y'" in text
+
+
+async def test_messages_that_fail_fill_no_log(
+    served: Served, stubs: Stubs, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither ones that overflow a model nor ones that are none; counters have all."""
+    await served.worker("w1", DOUBLE)
+    overflowing = request(np.array([[3e38, 0, 0, 0]], "<f4"), model_version=DOUBLE)
+    for _ in range(1_000):
+        assert (await refused(stubs, overflowing))[0] is grpc.StatusCode.INTERNAL
+        with pytest.raises(grpc.aio.AioRpcError):
+            await stubs.send("ModelInfer", b"\xff\xff no message")
+    lines = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
+    assert 1 <= len(lines) <= 4
+    assert served.gateway.path.counters.task("letters").errors == {"INTERNAL": 1_000}
 
 
 async def test_classes_come_as_bytes(served: Served, stubs: Stubs) -> None:
