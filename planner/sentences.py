@@ -6,6 +6,7 @@ them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from itertools import takewhile
 from types import MappingProxyType
 
@@ -27,6 +28,9 @@ NAMED = 5
 """Names that a sentence lists at most."""
 LEAST_SAME = 2
 """Characters from the beginning that make two names alike."""
+MOST_COMPARED, LONGEST_COMPARED = 100, 64
+"""Names of which the most alike are looked for, and characters of what was asked: comparing takes
+some 10 us a name, and anybody may ask for what is not there."""
 
 CHOSEN: Mapping[str, str] = {
     Reason.PLANNED: "the plan sends such queries there",
@@ -175,7 +179,7 @@ def not_in_service(variant: Variant, stage: Stage) -> str:
 
 def there_are(known: Iterable[str], asked: str) -> str:
     """What there is instead of a name that is none: first those that are the same for longest from
-    their beginning on, and how many more there are.
+    their beginning on, else those that are written most alike, and how many more there are.
 
     It follows a sentence without its end: ``; there are: cnn-v1-fp32, cnn-v1-int8 and 3 more``.
     """
@@ -187,6 +191,9 @@ def there_are(known: Iterable[str], asked: str) -> str:
     near = names
     if most >= LEAST_SAME:
         near = [name for name, length in zip(names, same, strict=True) if length == most]
+    elif len(names) <= MOST_COMPARED and len(asked) <= LONGEST_COMPARED:
+        spelled = {name.lower(): name for name in names}
+        near = [spelled[one] for one in get_close_matches(asked.lower(), spelled)] or names
     shown = near[:NAMED]
     more = f" and {left} more" if (left := len(names) - len(shown)) else ""
     return f"; there are: {', '.join(shown)}{more}"

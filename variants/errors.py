@@ -64,6 +64,8 @@ class ModellessError(Exception):
     """When a retry is worth it, where that is known."""
     request_id: str = ""
     """Which request it was, where a gateway answered with it: its log names internal errors so."""
+    asked_task: str = ""
+    """The task that was asked, where a gateway knew it when it met the error: it counts there."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)

@@ -186,7 +186,8 @@ class Client:
         except httpx.InvalidURL as error:
             raise wrong_url(self.url) from error
         except httpx.TransportError as error:
-            words = f"the connection to {self.url} broke: {error}"
+            why = str(error) or "it ended before the answer"
+            words = f"the connection to {self.url} broke: {why}"
             if self.url.startswith("http://"):  # a gateway with TLS closes it without a word
                 words = f"{words.removesuffix('.')}; {_other_port(error)}"
             raise ReplicaLost(words) from error

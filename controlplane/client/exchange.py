@@ -247,7 +247,8 @@ def typed_failures(url: str, timeout_s: float) -> Iterator[None]:
             raise Unreachable(
                 f"what answers at {url} speaks no HTTP; a gateway has a port of its own for gRPC"
             ) from error
-        raise ReplicaLost(f"the connection to {url} broke: {error}") from error
+        why = str(error).removesuffix(".") or _said_by_system(error) or "it ended before the answer"
+        raise ReplicaLost(f"the connection to {url} broke: {why}") from error
 
 
 def left_unanswered(error: Exception) -> bool:
@@ -259,16 +260,22 @@ def left_unanswered(error: Exception) -> bool:
 
 
 def _why(error: Exception) -> str:
-    """What the system said, whichever library it went through. Certificates have errors of their
-    own, of a gateway that runs: their numbers are not the system's."""
+    """Why no connection could be made."""
+    said = _said_by_system(error)
+    return f"{said}; is it running?" if said else str(error)
+
+
+def _said_by_system(error: Exception) -> str:
+    """What the system said, whichever library it went through; empty: nothing. Certificates have
+    errors of their own, of a gateway that runs: their numbers are not the system's."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLError):
             break
         if isinstance(cause, OSError) and cause.errno and cause.errno > 0:
-            return f"{os.strerror(cause.errno).lower()}; is it running?"
+            return os.strerror(cause.errno).lower()
         cause = cause.__cause__ or cause.__context__
-    return str(error)
+    return ""
 
 
 def read_reply(response: "httpx.Response", url: str) -> Reply:

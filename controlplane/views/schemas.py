@@ -93,8 +93,9 @@ class SloCounts(Schema):
     )
     client_errors: int = Field(
         0,
-        description="Wrong in themselves, such as those that name a variant which is not there or "
-        "retired, or given up by their client. They count neither in `requests` nor in `refused`.",
+        description="Wrong in themselves, such as rows of another shape and those that name a "
+        "variant which is not there or retired, or given up by their client. They count neither in "
+        "`requests` nor in `refused`.",
     )
     attainment: float | None = Field(description="met / requests; null without requests.")
     share_met: float | None = Field(

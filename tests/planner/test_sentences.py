@@ -37,5 +37,9 @@ def test_in_place_of_a_name_that_is_none_stand_those_most_like_it_and_how_many_o
     everything = ", ".join(names)
     assert said("nope") == said("") == f"; there are: {everything}"
     assert said("nope", [*names, "tree"]) == f"; there are: {everything} and 1 more"
+    # One that begins otherwise is the most alike in spelling.
+    tasks = ["cancer", "diabetes", "digits", "figures", "mood", "wine"]
+    assert said("wnie", tasks) == said("Wine", tasks) == "; there are: wine and 5 more"
+    assert said("x" * 65 + "wine", tasks).endswith("mood and 1 more")
     assert said("mlp", ["mlp-v1"]) == "; there are: mlp-v1"
     assert said("nope", []) == ""

@@ -5,7 +5,7 @@ that take files from outside do it in a child process.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -152,14 +152,14 @@ def check_signature(info: OnnxInfo, task: Task, *, where: str) -> None:
     if set(wanted) != set(given):
         raise InvalidArtifact(
             f"{where} takes inputs {_names(given)}, but task {task.name!r} has {_names(wanted)}; "
-            "--input-names, or input_names of modelless.export, names them"
+            + _naming(where, "input", wanted)
         )
     outputs = {spec.name: spec for spec in info.outputs}
     missing = [spec.name for spec in task.outputs if spec.name not in outputs]
     if missing:
         raise InvalidArtifact(
             f"{where} gives outputs {_names(outputs)}, and lacks {', '.join(missing)} of task "
-            f"{task.name!r}; --output-names, or output_names of modelless.export, names them"
+            f"{task.name!r}; " + _naming(where, "output", [spec.name for spec in task.outputs])
         )
     pairs = [(spec, given[spec.name], "input") for spec in task.inputs]
     pairs += [(spec, outputs[spec.name], "output") for spec in task.outputs]
@@ -170,6 +170,14 @@ def check_signature(info: OnnxInfo, task: Task, *, where: str) -> None:
                 f"{describe(spec)}, as all its models: register it for another task"
                 f"{_way(spec, found)}"
             )
+
+
+def _naming(where: str, side: str, names: Iterable[str]) -> str:
+    """How the inputs or outputs of a file come to have the names of a task: those of an archive
+    are named where it is written, and nowhere else."""
+    if where.endswith(".pt2"):
+        return f"export it again with {side}_names={list(names)}"
+    return f"--{side}-names, or {side}_names of modelless.export, names them"
 
 
 def _way(spec: TensorSpec, found: TensorSpec) -> str:

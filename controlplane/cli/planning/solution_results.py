@@ -8,7 +8,7 @@ import typer
 
 from controlplane.cli.render import details, ms, percent, seconds, table, usd
 from planner.types import Objective
-from variants.figures import accuracy_floor, accuracy_text
+from variants.figures import accuracy_floor, accuracy_text, figure
 from variants.types import DeviceKindName
 
 if TYPE_CHECKING:
@@ -21,6 +21,9 @@ GATEWAY_QPS = 10_000.0
 """Above so many queries a second one gateway may not do: 15,000 were measured on two cores."""
 NOTHING = 1e-9
 """Part of a rate that is rounding, not missing."""
+IN_LESS = "answers within less than"
+LEAST_BUSY = 1e-4
+"""A smaller part of a worker's time than this is as good as none."""
 
 
 def missing(problem: "Problem", solution: "Solution") -> list[tuple["Demand", float]]:
@@ -38,6 +41,7 @@ def missing(problem: "Problem", solution: "Solution") -> list[tuple["Demand", fl
 def why(problem: "Problem", demand: "Demand") -> str:
     """What keeps a class from being served in full, in a few words."""
     floor = 0.0 if demand.accuracy is None else demand.accuracy
+    that_accurate = " that accurate" if floor > 0.0 else ""
     offers = [one for one in problem.offers if one.task == demand.task]
     best = max(one.accuracy for one in offers)
     if best < floor:
@@ -45,11 +49,11 @@ def why(problem: "Problem", demand: "Demand") -> str:
     kinds = {kind.name: kind for kind in problem.kinds if kind.count}
     offers = [one for one in offers if one.accuracy >= floor and one.device_kind in kinds]
     if not offers:
-        return "no device for a variant" + (" that accurate" if floor > 0.0 else "")
+        return f"no device for a variant{that_accurate}"
     # A query that just missed a batch waits for that one, and then takes its own.
     least_ms = min(2 * one.curve.latency_ms(1) + problem.overhead_ms for one in offers)
     if least_ms > demand.latency_ms:
-        return f"no variant that accurate answers within less than {ms(least_ms)} ms"
+        return f"no variant{that_accurate} {IN_LESS} {ms(least_ms)} ms"
     if all(
         one.memory_mib > kinds[one.device_kind].memory_mib
         for one in offers
@@ -177,9 +181,9 @@ def _show_placements(placements: Sequence[Mapping[str, Any]]) -> None:
                 variant,
                 kind,
                 str(size),
-                ms(slo_ms),
+                figure(slo_ms),
                 f"{len({one['worker'] for one in ones}):,}",
-                percent(sum(one["share"] for one in ones) / len({one["worker"] for one in ones})),
+                busy(sum(one["share"] for one in ones) / len({one["worker"] for one in ones})),
                 rate(qps),
             ]
             for qps, kind, task, variant, size, slo_ms, ones in rows[:SHOWN]
@@ -194,24 +198,36 @@ def _show_placements(placements: Sequence[Mapping[str, Any]]) -> None:
 
 def _show_unserved(problem: "Problem", unserved: Sequence[tuple["Demand", float]]) -> None:
     """The classes that are not served in full, the most missing first."""
-    rows = sorted(unserved, key=lambda row: (-row[1], row[0].task, row[0].latency_ms))
+    ordered = sorted(unserved, key=lambda row: (-row[1], row[0].task, row[0].latency_ms))
+    rows = [(demand, qps, why(problem, demand)) for demand, qps in ordered]
     table(
         ["NOT SERVED", ">SLO MS", ">ACCURACY", ">QUERIES/S", ">OF", "WHY"],
         (
             [
                 demand.task,
-                ms(demand.latency_ms),
+                figure(demand.latency_ms),
                 "-" if demand.accuracy is None else accuracy_floor(demand.accuracy),
                 rate(qps),
                 rate(demand.qps),
-                why(problem, demand),
+                reason,
             ]
-            for demand, qps in rows[:SHOWN]
+            for demand, qps, reason in rows[:SHOWN]
         ),
         empty="",
     )
     if len(rows) > SHOWN:
         typer.echo(f"... and {len(rows) - SHOWN:,} more")
+    if any(IN_LESS in reason for _, _, reason in rows):
+        typer.echo(
+            f"\nPlanned is for a query that has just missed a batch: that one, its own, and"
+            f" {figure(problem.overhead_ms)} ms for the way. While little is asked it is quicker,"
+            " so an installation may answer some of these."
+        )
+
+
+def busy(share: float) -> str:
+    """A part of a worker's time."""
+    return f"< {percent(LEAST_BUSY)}" if 0.0 < share < LEAST_BUSY else percent(share)
 
 
 def rate(qps: float) -> str:

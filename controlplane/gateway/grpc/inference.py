@@ -11,7 +11,7 @@ from controlplane.gateway.grpc.messages import ModelInferResponse
 from controlplane.gateway.grpc.wire import read_request, with_raw
 from controlplane.gateway.query.json_tensors import finite, same_rows
 from controlplane.gateway.query.parsing import ParsedQuery
-from controlplane.gateway.query.query_fields import AskedByLength, task_of
+from controlplane.gateway.query.query_fields import AskedByLength, name_task, task_of
 from controlplane.gateway.query.replies import AskedAs, ReplyMetadata, V2Request
 from controlplane.gateway.query.v2.datatypes import (
     BYTES,
@@ -25,7 +25,7 @@ from controlplane.gateway.query.v2.inputs import REGION, input_spec, not_shared,
 from controlplane.gateway.query.v2.parsing import at_length, filled_query, query_v2
 from controlplane.gateway.query.v2.wanted_outputs import v2_form
 from controlplane.gateway.texts.asked import AskedInText
-from variants.errors import InvalidInput
+from variants.errors import InvalidInput, ModellessError
 from variants.figures import counted
 from variants.types import Task, TaskName, TensorSpec
 from workers.runtimes.protocol import Tensor
@@ -89,6 +89,22 @@ def read_query(
         TaskNotFound: there is no such task.
     """
     message, raw = read_request(data)
+    try:
+        return _read_named(message, raw, tasks, variant_of, received_ms, draw)
+    except ModellessError as error:
+        name_task(error, message.model_name, tasks)
+        raise
+
+
+def _read_named(
+    message: Any,
+    raw: Sequence[bytes | memoryview],
+    tasks: Mapping[TaskName, Task],
+    variant_of: Callable[[TaskName, str], str],
+    received_ms: float,
+    draw: int,
+) -> ParsedQuery:
+    """The query of a message, of whatever task it names."""
     if any(entry.datatype == BYTES for entry in message.inputs):
         _refuse_or_read_texts(message, raw, tasks, variant_of)
     try:

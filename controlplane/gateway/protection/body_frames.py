@@ -56,10 +56,11 @@ _ERRORS: Mapping[str, Callable[[str], ModellessError]] = {
 }
 
 
-def error_name(error: ModellessError) -> str:
-    """By which name the gateway knows an error, or what it is a kind of."""
+def error_as_json(error: ModellessError) -> dict[str, str]:
+    """An error by the name that the gateway knows it by, or what it is a kind of."""
     names = (kind.__name__ for kind in type(error).__mro__)
-    return next((name for name in names if name in _ERRORS), Internal.__name__)
+    name = next((name for name in names if name in _ERRORS), Internal.__name__)
+    return {"error": name, "message": error.message[:4_000], "task": error.asked_task}
 
 
 def tasks_as_json(tasks: Iterable[Task]) -> list[dict[str, Any]]:
@@ -151,7 +152,9 @@ def parsed_of(
         ModellessError: it has found none, or its task has gone.
     """
     if "error" in answer:
-        raise _ERRORS.get(answer["error"], Internal)(answer["message"])
+        error = _ERRORS.get(answer["error"], Internal)(answer["message"])
+        error.asked_task = answer.get("task", "")
+        raise error
     (task_name, rows, received_ms, latency_ms, accuracy, cost, prefer, best_effort, variant, draw,
      _, priority) = answer["query"]  # fmt: skip
     task = tasks.get(TaskName(task_name))

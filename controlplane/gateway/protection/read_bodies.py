@@ -24,12 +24,13 @@ from controlplane.gateway.protection.body_frames import (
     PREFIX,
     TOGETHER,
     described,
-    error_name,
+    error_as_json,
     pieces,
     tasks_of,
 )
 from controlplane.gateway.query.lean_json import LongBody
 from controlplane.gateway.query.parsing import ParsedQuery, json_of, parse_v1
+from controlplane.gateway.query.query_fields import name_task
 from controlplane.gateway.query.v2.parsing import json_length, parse_v2
 from variants.errors import Internal, ModellessError, PayloadTooLarge
 from variants.images import expects_images
@@ -127,7 +128,12 @@ def _of_texts(
     reading = import_module(TEXTS)
     received_ms, draw = float(asked["received_ms"]), int(asked["draw"])
     if asked["task"] is None:
-        found = reading.texts_v1(json_of(body), tasks, tokenisers, received_ms, draw)
+        document = json_of(body)
+        try:
+            found = reading.texts_v1(document, tasks, tokenisers, received_ms, draw)
+        except ModellessError as error:
+            name_task(error, document.get("task"), tasks)
+            raise
     else:
         header, end = asked["json_header"], len(body)
         if header is not None:
@@ -193,7 +199,7 @@ def serve(connection: socket.socket) -> None:
         try:
             answer, chunks = described(read(body, asked, tasks, tokenisers))
         except ModellessError as error:
-            answer, chunks = {"error": error_name(error), "message": error.message[:4_000]}, []
+            answer, chunks = error_as_json(error), []
         except Exception as error:
             answer, chunks = {"error": Internal.__name__, "message": repr(error)[:4_000]}, []
         del body

@@ -24,6 +24,7 @@ from controlplane.gateway.query.query_fields import (
     cost_bound,
     flag_of,
     latency_bound,
+    name_task,
     pinned_to,
     prefer_of,
     priority_in,
@@ -128,7 +129,8 @@ def parse_v1(
     Raises:
         LongBody: it has more than ``most_bytes``, and is unusual or wrong.
         AskedInText: its inputs are texts.
-        InvalidInput: it is not JSON of the documented form, or does not fit the task's signature.
+        InvalidInput: it is not JSON of the documented form, or does not fit the task's signature,
+            with its ``asked_task``.
         TaskNotFound: there is no such task.
     """
     if len(body) >= lean_bytes and (lean := lean_v1(body, lean_bytes)) is not None:
@@ -141,7 +143,13 @@ def parse_v1(
         del lean
     if len(body) > most_bytes:
         raise LongBody
-    return _read_v1(json_of(body), tasks, received_ms, draw, may_hold_booleans(body))
+    document = json_of(body)
+    try:
+        return _read_v1(document, tasks, received_ms, draw, may_hold_booleans(body))
+    except InvalidInput as error:
+        if isinstance(document, dict):
+            name_task(error, document.get("task"), tasks)
+        raise
 
 
 def _read_v1(

@@ -404,10 +404,12 @@ class QueryContext:
         """Answer with an error; one that is not ours is logged and shown as an id only.
 
         Args:
-            task: name of the task to count the error at; empty where it is not known.
+            task: name of the task to count the error at; empty: the one that the error names.
             given_id: the caller's ``X-Request-Id``.
             of: the variant, by which failures are told apart in the log.
         """
+        if not task and isinstance(error, ModellessError):
+            task = error.asked_task
         if respond.__class__ is Watched:
             respond.task = task
         id_ = request_id(given_id)

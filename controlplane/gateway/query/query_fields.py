@@ -24,7 +24,7 @@ from planner.sentences import there_are
 from planner.types import DEFAULT_PRIORITY, MAX_PRIORITY
 from variants.buckets import BucketedTask, TaskTable
 from variants.checks.json_shape import shown
-from variants.errors import InvalidInput, TaskNotFound
+from variants.errors import InvalidInput, ModellessError, TaskNotFound
 from variants.figures import read_number
 from variants.types import NAME, Prefer, Task, TaskName, VariantName
 
@@ -86,6 +86,12 @@ def task_of(name: Any, tasks: Mapping[TaskName, Task]) -> Task:
         known = there_are([*tasks, *bucketed], shown_name) or "; nothing is registered yet"
         raise TaskNotFound(f"there is no task {shown_name!r}{known}")
     return task
+
+
+def name_task(error: ModellessError, name: Any, tasks: Mapping[TaskName, Task]) -> None:
+    """Note in an error which task was asked, if there is one of that name."""
+    if isinstance(name, str) and name in tasks:
+        error.asked_task = name
 
 
 def parameters_of(

@@ -197,7 +197,7 @@ class QueryPath(EarlyRefusals):
             }
             self._unread(body, said, asking, elsewhere)
         except Exception as error:
-            self.fail(error, asking.respond, given_id=given_id)
+            self.fail(error, asking.respond, self._if_known(task), given_id)
 
     def _unread(
         self,
@@ -283,15 +283,19 @@ class QueryPath(EarlyRefusals):
                 body, fields, asking, texts=True, answered_as=answered_as, asked=asked
             )
         except Exception as error:
-            self.fail(error, respond, given_id=given_id)
+            self.fail(error, respond, self._if_known(task), given_id)
 
     def _parsed(self, parsed: ParsedQuery, asking: Asking, *, texts: bool = False) -> None:
         """Take a query whose body was read; ``texts``: by the process that reads these."""
         respond, given_id, told_ms, takes, client, unseen, outline = asking
-        if parsed.task.text is not None and not texts:
-            check_numbers(parsed.task, parsed.query.variant, self.tasks)
-        if parsed.query.unread:
-            self.holding.check(self.snapshot, parsed.query)
+        try:
+            if parsed.task.text is not None and not texts:
+                check_numbers(parsed.task, parsed.query.variant, self.tasks)
+            if parsed.query.unread:
+                self.holding.check(self.snapshot, parsed.query)
+        except ModellessError as error:
+            error.asked_task = parsed.task.name
+            raise
         if takes and self.compresses:
             parsed = parsed._replace(takes=takes)
         if client is not ANYBODY:
@@ -335,7 +339,8 @@ class QueryPath(EarlyRefusals):
                 self._read_elsewhere(body, fields, asking, texts=True)
                 return
             if isinstance(found, ModellessError):
-                self.fail(found, respond, given_id=given_id)
+                named = fields["task"] or fields.get("image", {}).get("task")
+                self.fail(found, respond, self._if_known(named), given_id)
                 return
             try:
                 parsed = found if answered_as is None else answered_as(found)
@@ -345,6 +350,10 @@ class QueryPath(EarlyRefusals):
 
         others.add(unread)
         reader.read(body, fields, self.tasks, done, asking.client, is_over)
+
+    def _if_known(self, name: str | None) -> str:
+        """The name of a task, where there is one of it: what else is asked is counted at none."""
+        return name if name is not None and TaskName(name) in self.tasks else ""
 
     def start(self, parsed: ParsedQuery, respond: Respond, given_id: bytes | None = None) -> None:
         """Take responsibility for a query: ``respond`` is called exactly once from now on."""

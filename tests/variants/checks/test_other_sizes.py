@@ -1,4 +1,4 @@
-"""A later model of a task whose pictures have another size: the refusal says what makes it fit."""
+"""A later model of a task that takes or gives something else: the refusal says what is to do."""
 
 import re
 from dataclasses import replace
@@ -46,3 +46,23 @@ def test_what_no_step_before_it_mends_is_for_another_task(
     ours: tuple[int, ...], theirs: tuple[int, ...], dtype: str
 ) -> None:
     assert refused(ours, theirs, dtype).endswith("as all its models: register it for another task")
+
+
+@pytest.mark.parametrize(
+    ("file", "way"),
+    [
+        ("net.onnx", "--output-names, or output_names of modelless.export, names them"),
+        ("net.pt2", "export it again with output_names=['scores']"),
+    ],
+)
+def test_an_output_of_another_name_is_named_where_that_can_be_done(file: str, way: str) -> None:
+    known = task()
+    info = OnnxInfo(
+        inputs=known.inputs, outputs=(replace(known.outputs[0], name="values"),),
+        opset=17, parameters=1, size_bytes=1,
+    )  # fmt: skip
+    with pytest.raises(InvalidArtifact) as error:
+        check_signature(info, known, where=file)
+    assert error.value.message == (
+        f"{file} gives outputs values, and lacks scores of task {known.name!r}; {way}"
+    )

@@ -193,19 +193,21 @@ def test_people_read_what_is_not_served_and_why(shell: Shell, tmp_path: Path) ->
 
     said = solve(shell, paths).out
 
-    rows = said[said.index("NOT SERVED") :].splitlines()[1:]
+    listed, _, beside = said[said.index("NOT SERVED") :].partition("\n\n")
+    rows = listed.splitlines()[1:]
+    assert "2 ms for the way" in beside
     assert [re.split(r"\s{2,}", row.strip()) for row in rows] == [
-        ["digits", "100.0", "-", "200", "1,000", "the devices are full"],
-        ["digits", "100.0", "99.00 %", "4", "4", "the most accurate variant has 95.00 %"],
+        ["digits", "100", "-", "200", "1,000", "the devices are full"],
+        ["digits", "100", "99.00 %", "4", "4", "the most accurate variant has 95.00 %"],
         [
             "digits",
-            "3.00",
+            "3",
             "-",
             "3",
             "3",
-            "no variant that accurate answers within less than 4.00 ms",
+            "no variant answers within less than 4.00 ms",
         ],
-        ["digits", "100.0", "95.00 %", "2", "2", "what answers in time fits in no device's memory"],
+        ["digits", "100", "95.00 %", "2", "2", "what answers in time fits in no device's memory"],
     ]
 
 
@@ -218,6 +220,18 @@ def test_a_share_that_is_not_all_is_not_shown_as_all(shell: Shell, tmp_path: Pat
     )
 
     assert "no, 800 of 800 queries/s are served (99.99 %)" in solve(shell, paths).out
+
+
+def test_where_a_plan_takes_nearly_none_of_a_worker_that_is_no_row_of_zeros(
+    shell: Shell, tmp_path: Path
+) -> None:
+    demand = "task,qps,latency_slo_ms,min_accuracy\ndigits,0.001,2000,\n"
+    paths = write_all(tmp_path, catalog=ONE + "digits,m,fast,0.9,cpu-4,1,1,100,\n", demand=demand)
+
+    row = solve(shell, paths).out.splitlines()[-1]
+
+    expected = ["digits", "fast", "1", "2,000", "1", "< 0.01 %", "0.001"]
+    assert [one for one in re.split(r"\s{2,}", row.strip()) if one != "cpu-4"] == expected
 
 
 def test_people_read_what_it_costs_and_who_does_what(shell: Shell, paths: dict[str, Path]) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import socket
+import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -102,6 +103,40 @@ def test_a_connection_that_breaks_is_a_lost_replica() -> None:
     with answering(answer) as client, pytest.raises(ReplicaLost) as refused:
         client.query("a", [[0]])
     assert refused.value.retryable
+
+
+@contextmanager
+def resetting() -> Iterator[str]:
+    """A gateway whose connections are reset while their first request is under way, as those of a
+    process that is killed; its URL."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            for _ in range(2):
+                connection, _ = server.accept()
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                connection.recv(1)
+                connection.close()
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+async def test_a_connection_that_was_reset_says_why_it_broke() -> None:
+    with resetting() as url:
+        async with AsyncClient(url) as client:
+            with pytest.raises(ReplicaLost) as lost:
+                await client.query("a", [[0]])
+    assert str(lost.value) == f"the connection to {url} broke: connection reset by peer"
+
+
+def test_a_connection_of_which_no_library_says_anything_ended_before_the_answer() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        raise httpx.ReadError("", request=request)
+
+    with answering(answer) as client, pytest.raises(ReplicaLost) as lost:
+        client.query("a", [[0]])
+    assert str(lost.value).endswith(" broke: it ended before the answer")
 
 
 def read_request(connection: socket.socket) -> bool:

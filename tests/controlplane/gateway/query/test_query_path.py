@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from controlplane.gateway.protection.body_reader import LONG_BYTES
 from controlplane.gateway.query import one_answer
 from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
 from planner.types import Candidate
@@ -205,6 +206,20 @@ async def test_the_books_balance(served: Served) -> None:
     assert counters.task("").errors == {"TASK_NOT_FOUND": 1, "INVALID_INPUT": 1}
     assert sum(letters.buckets) == 5
     assert [answer.status for answer in answers] == [200] * 5 + [504, 404, 404, 400]
+
+
+async def test_what_is_wrong_counts_at_the_task_that_it_names(served: Served) -> None:
+    wrong: list[Any] = [{"task": "letters", "inputs": [["a"]]}, query(slo={"accuracy": 2})]
+    wrong += [query(further=1), {"task": "letters"}]
+    unnamed: list[Any] = [{"task": "nope", "inputs": [[1.0]]}, {"inputs": [[1.0]]}, b"[", []]
+    long = {"task": "letters", "inputs": [["a" * 2 * LONG_BYTES]]}
+    for body in [*wrong, long, *unnamed]:
+        await served.ask(body)
+    for name in ("letters", "nope"):
+        await served.ask({"inputs": 1}, path=f"/v2/models/{name}/infer")
+    counters = served.gateway.path.counters
+    assert counters.task("letters").errors == {"INVALID_INPUT": len(wrong) + 2}
+    assert counters.task("").errors == {"INVALID_INPUT": 3, "TASK_NOT_FOUND": 2}
 
 
 @pytest.mark.parametrize("best_effort", [False, True])

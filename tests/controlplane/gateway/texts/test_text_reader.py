@@ -49,6 +49,10 @@ async def test_texts_become_rows(reader: BodyReader) -> None:
     wrong = await read(reader, asked("good " * 9))
     assert isinstance(wrong, InvalidInput)
     assert "text 0 has 11 tokens" in wrong.message
+    assert wrong.asked_task == ""  # no length holds it, so it is of none of the counted tasks
+    of_one_length = await read(reader, asked("good " * 9, name="opinions.4"))
+    assert isinstance(of_one_length, InvalidInput)
+    assert of_one_length.asked_task == "opinions.4"
 
 
 async def test_a_tokenizer_that_is_new_is_there_for_the_next_text(reader: BodyReader) -> None:

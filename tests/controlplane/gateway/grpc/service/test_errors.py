@@ -59,6 +59,9 @@ async def test_what_is_wrong_has_status_code_and_sentence(
     assert metadata["modelless-code"] == text.partition(":")[0]
     assert metadata["modelless-retryable"] == "false"
     assert len(metadata["x-request-id"]) == 16
+    code, of = metadata["modelless-code"], served.gateway.path.counters.task
+    named = "" if code == "TASK_NOT_FOUND" else "letters"
+    assert of(named).errors == {code: 1}
 
 
 async def test_an_error_may_say_when_to_come_back(served: Served, stubs: Stubs) -> None:
