@@ -30,7 +30,7 @@ class Case:
     seed: int
     quick: bool = False
     seconds: int | None = None
-    """Of workloads that are ten minutes long otherwise."""
+    """Of workloads that are ten minutes long otherwise, and of those that look for a weakness."""
     energy: bool = False
     """Whether its catalog says what devices and batches take (``tests.bench.planning.energies``).
     """
@@ -70,7 +70,7 @@ def cases(
         quick: shorter workloads.
         count: how many of the random ones, of ``adverse`` for each kind.
         energy: with what devices and batches take.
-        seconds: of those that are ten minutes long otherwise.
+        seconds: of those that are ten minutes long otherwise, and of ``adverse``.
         tick_s: between two plans.
 
     Raises:
@@ -118,7 +118,7 @@ def _pair(case: Case) -> tuple[Ground, Workload]:
     if case.catalog == "draws":
         return drawn_workload(int(case.workload.removeprefix("draw-")), case.seed)
     if case.catalog == "adverse":
-        return adverse_workload(case.workload, case.seed)
+        return adverse_workload(case.workload, case.seed, case.seconds)
     if case.catalog == "mixed-speed":
         pairs = swings(case.seed, quick=case.quick)
     else:

@@ -5,7 +5,12 @@
 
 plays three of each kind (``tests.bench.simulation.adverse.traits``), some seconds each. A workload
 of a kind and a number has the same traits for all seeds; its catalog and its queries are the
-seed's own. It lasts a hundred seconds, the first forty of which are a quiet beginning.
+seed's own. It lasts a hundred seconds, the first forty of which are a quiet beginning. Where cost
+counts, that says nothing: devices take thirty seconds to come, and none goes within the first
+hundred. ``--seconds 600`` makes the same workloads so long, with the beginning of all others:
+
+    python -m tests.bench.simulation.policies --catalog adverse --draws 2 --seed 0 --seconds 600 \\
+        --objective cost --policies modelless,static-cheapest,loki,hpa --no-bound
 """
 
 from collections.abc import Sequence
@@ -48,8 +53,12 @@ def names(count: int) -> list[str]:
     return [f"{PREFIX}{kind}-{number:02}" for kind in KINDS for number in range(count)]
 
 
-def adverse_workload(name: str, seed: int) -> tuple[Ground, Workload]:
+def adverse_workload(name: str, seed: int, seconds: int | None = None) -> tuple[Ground, Workload]:
     """A workload by its name, ``adverse-<kind>-<number>``.
+
+    Args:
+        seconds: how long it lasts, with the usual beginning; None: as long as all, with a short
+            one.
 
     Raises:
         KeyError: there is no such kind.
@@ -61,28 +70,28 @@ def adverse_workload(name: str, seed: int) -> tuple[Ground, Workload]:
     return ground, Workload(
         name=name,
         about=given.about,
-        load=_load(given, random),
+        load=_load(given, random, seconds or SECONDS),
         mix=lambda _: mix,
         arrivals=given.arrivals,
         variation=given.variation,
         together=given.together,
-        opening=OPENING,
+        opening=OPENING if seconds is None else Opening(),
     )
 
 
-def _load(given: Traits, random: np.random.Generator) -> list[float]:
+def _load(given: Traits, random: np.random.Generator, seconds: int) -> list[float]:
     """Of each second, as a part of what the cheapest variants could serve."""
     high, low = given.highest, given.lowest
     if given.course is Course.STEADY:
-        return [high] * SECONDS
+        return [high] * seconds
     if given.course is Course.SWINGING:
         middle, reach = (high + low) / 2, (high - low) / 2
-        return [middle - reach * cos(2 * pi * s / given.period_s) for s in range(SECONDS)]
+        return [middle - reach * cos(2 * pi * s / given.period_s) for s in range(seconds)]
     found: list[float] = []
-    while len(found) < SECONDS:
+    while len(found) < seconds:
         stays_s = int(random.integers(1, given.period_s + 1))
         found += [float(random.uniform(low, high))] * stays_s
-    return found[:SECONDS]
+    return found[:seconds]
 
 
 Times = list[list[list[float]]]

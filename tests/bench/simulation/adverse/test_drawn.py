@@ -34,6 +34,14 @@ def test_a_number_has_the_same_traits_for_all_seeds_and_each_seed_its_own_catalo
     assert one.catalog != other.catalog
 
 
+def test_longer_ones_go_on_from_shorter_ones_and_begin_as_all_others_do() -> None:
+    short, long = (adverse_workload("adverse-jumping-01", 0, seconds)[1] for seconds in (None, 600))
+
+    assert len(long.load) == 600
+    assert list(long.load[: len(short.load)]) == list(short.load)
+    assert (short.opening.calm_s, long.opening.calm_s) == (20, 30)
+
+
 def test_kinds_are_odd_in_the_way_that_they_are_called() -> None:
     grounds = {kind: adverse_workload(f"adverse-{kind}-01", 0)[0] for kind in KINDS}
     variants = {
