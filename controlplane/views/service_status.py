@@ -42,6 +42,8 @@ WHY: Mapping[str, str] = {
     "BLOCKED": "a worker had ended while it ran the same",
 }
 """What a refusal with an error code means; other codes stand alone."""
+TOO_LATE = ("OVERLOADED", "DEADLINE_EXCEEDED")
+"""Refusals of queries that could not be answered in time."""
 SHORT = "Cores are short meanwhile, which makes answers late."
 """Which machine's, and why, ``views.machines.core_shortage`` says."""
 CONNECTIONS = "CONNECTIONS"
@@ -198,13 +200,23 @@ def service_status(
         before: as of ``missing``.
     """
     status = _service_status(lately, seconds, before)
-    if cores_short and status.level is not ServiceLevel.MET:
+    if cores_short and _is_slow(one for _, one in missing(lately, before)):
         status = replace(status, sentence=f"{status.sentence} {SHORT}")
     away = [
         f" {count:,} {'was' if count == 1 else 'were'} turned away because {AWAY[code]} ({code})."
         for code, count in (turned_away or {}).items()
     ]
     return replace(status, sentence=status.sentence + "".join([*_given_up(lately), *away]))
+
+
+def _is_slow(short: Iterable[Outcomes]) -> bool:
+    """Whether half of what was missed at least is what a lack of cores can explain: answers that
+    come too late, or would have."""
+    missed = slow = 0
+    for one in short:
+        missed += one.missed
+        slow += one.late + sum(one.refusals.get(code, 0) for code in TOO_LATE)
+    return slow > 0 and 2 * slow >= missed
 
 
 def missing(

@@ -18,7 +18,7 @@ from variants.errors import Conflict, InvalidInput, StateUnavailable
 if TYPE_CHECKING:
     import psycopg
 
-NEWEST = "0018_since_0007"
+NEWEST = "0019_since_0007"
 """The migration that makes the tables as ``variants.catalog.tables`` has them."""
 
 SINCE = "_since_"

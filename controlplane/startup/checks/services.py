@@ -4,6 +4,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -13,6 +14,7 @@ from controlplane.startup.checks.finding import Finding, Say, fine, problem, war
 from controlplane.startup.checks.installation import import_fault, version_of
 from controlplane.startup.checks.machine import gateway_runs
 from controlplane.startup.checks.state import running_here
+from controlplane.startup.valkey import SOCKET
 from controlplane.views.storage_status import LIVE_STATE_SLOW
 from variants.buckets import asked_name
 from variants.errors import ModellessError
@@ -100,9 +102,9 @@ def ray(settings: Settings) -> Iterator[Finding]:
 
 
 def live_state(settings: Settings) -> Iterator[Finding]:
-    """The Redis that was named, or else the embedded Valkey's program."""
+    """The Redis that was named, or else the embedded Valkey: the one that runs, or its program."""
     if not settings.redis_url:
-        yield _valkey()
+        yield _hanging_valkey(settings.run_dir / SOCKET) or _valkey()
         return
     from redis import Redis
     from redis.exceptions import RedisError
@@ -153,6 +155,25 @@ def _takes_nothing(client: "Redis") -> tuple[str, str] | None:
     if 0 < most < used and said.get("maxmemory_policy") == "noeviction":
         taken = f"{used / 2**20:,.1f} of its {most / 2**20:,.1f} MiB are taken"
         return f"takes nothing more: {taken}", "raise its `maxmemory`, or remove other keys"
+    return None
+
+
+def _hanging_valkey(path: Path) -> Finding | None:
+    """What is wrong with an embedded Valkey that takes connections and does not answer; None where
+    there is none, or it does."""
+    from redis import Redis
+    from redis.exceptions import RedisError
+    from redis.exceptions import TimeoutError as TooLate
+
+    try:
+        with Redis(unix_socket_path=str(path), socket_timeout=CONNECT_S) as client:
+            client.ping()
+    except TooLate:
+        remedy = f"end its process, which `fuser {path}` names: `modelless up` starts another one"
+        silent = f"the embedded Valkey gives no reply within {CONNECT_S:g} s"
+        return problem("live state", silent, remedy)
+    except (RedisError, OSError):  # none runs, or it has just ended
+        pass
     return None
 
 

@@ -129,6 +129,13 @@ def test_status_tells_of_cores_that_others_take(gateway: Gateway, shell: Shell) 
     assert "2 late. Cores are short meanwhile, which makes answers late." in told.out
     assert as_json["plan"]["cores"] == {"level": "cores_short", "sentence": sentence}
 
+    # Other cores would not have had a worker there.
+    lost = row | {"late": 0, "refused": 2, "refusals": {"NO_WORKERS": 2}, "share_met": 0.8}
+    gateway.live.slo["tasks"] = [lost | {"lately": lost}]
+    told = shell("status", url=gateway.url)
+    assert "2 refused because no worker was there (NO_WORKERS).\n" in told.out
+    assert f"● {sentence}" in told.out
+
 
 def test_status_counts_what_no_variant_can_do_apart(gateway: Gateway, shell: Shell) -> None:
     [row] = gateway.live.slo["tasks"]

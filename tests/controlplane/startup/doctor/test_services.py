@@ -14,6 +14,7 @@ from controlplane.startup import doctor
 from controlplane.startup.checks import configuration, services
 from controlplane.startup.checks.finding import Finding, fine, problem
 from controlplane.startup.state_directory import prepare
+from controlplane.startup.valkey import SOCKET
 from controlplane.timestamps import timestamp
 from tests.controlplane.certificates import self_signed
 from tests.controlplane.startup.doctor.looked_at import found, up
@@ -99,6 +100,24 @@ def test_ports_are_those_of_the_settings_in_the_state_directory(state_dir: Path)
     assert found(services.port, load_settings(state_dir=state_dir)) == [
         fine("port", f"127.0.0.1:{number} is free")
     ]
+
+
+def test_an_embedded_valkey_that_hangs_is_a_problem(
+    short_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(services, "CONNECT_S", 0.2)
+    settings = load_settings(state_dir=short_folder)
+    settings.run_dir.mkdir()
+    path = settings.run_dir / SOCKET
+    with socket.socket(socket.AF_UNIX) as hangs:
+        hangs.bind(str(path))
+        hangs.listen()
+        remedy = f"end its process, which `fuser {path}` names: `modelless up` starts another one"
+        [finding] = services.live_state(settings)
+        silent = "the embedded Valkey gives no reply within 0.2 s"
+        assert finding == problem("live state", silent, remedy)
+    [finding] = services.live_state(settings)  # nobody listens there any more
+    assert finding.ok
 
 
 def test_the_embedded_valkey_is_tried(settings: Settings) -> None:

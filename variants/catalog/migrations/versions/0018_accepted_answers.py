@@ -1,5 +1,4 @@
-"""The word of operators that the answers of a variant are divided as they should be, and which of
-several leaders of one epoch is meant.
+"""The word of operators that the answers of a variant are divided as they should be.
 
 Revision: 0018_since_0007
 Follows: 0017_since_0007
@@ -25,11 +24,7 @@ def upgrade() -> None:
         sa.Column("why", sa.Text(), nullable=False),
         sa.PrimaryKeyConstraint("task", "variant", name=op.f("pk_accepted_answers")),
     )
-    with op.batch_alter_table("leaders", schema=None) as batch_op:
-        batch_op.add_column(sa.Column("mark", sa.Text(), nullable=True))
 
 
 def downgrade() -> None:
-    with op.batch_alter_table("leaders", schema=None) as batch_op:
-        batch_op.drop_column("mark")
     op.drop_table("accepted_answers")
