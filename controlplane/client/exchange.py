@@ -2,13 +2,14 @@
 
 import math
 import os
+import socket
 import ssl
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields
 from os import PathLike
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from controlplane.access.tls import public_context, trusting, trusting_nobody
 from controlplane.http_errors import parse_error
@@ -28,6 +29,9 @@ UNANSWERED = "without sending a response"
 """What httpx says where a connection ends before the answer begins."""
 LENGTH = "Inference-Header-Content-Length"
 """The header that says how much of a body is JSON, where bytes of arrays follow it."""
+
+
+Caused = TypeVar("Caused", bound=BaseException)
 
 
 class Unreachable(ModellessError):
@@ -248,6 +252,8 @@ def typed_failures(url: str, timeout_s: float) -> Iterator[None]:
                 f"what answers at {url} speaks no HTTP; a gateway has a port of its own for gRPC"
             ) from error
         why = str(error).removesuffix(".") or _said_by_system(error) or "it ended before the answer"
+        if left_unanswered(error) and url.startswith("http://"):
+            why = f"{why}; where the gateway speaks TLS, its URL is https"
         raise ReplicaLost(f"the connection to {url} broke: {why}") from error
 
 
@@ -262,7 +268,21 @@ def left_unanswered(error: Exception) -> bool:
 def _why(error: Exception) -> str:
     """Why no connection could be made."""
     said = _said_by_system(error)
-    return f"{said}; is it running?" if said else str(error)
+    if said:
+        return f"{said}; is it running?"
+    words = str(error)
+    if "WRONG_VERSION_NUMBER" in words:
+        return "what listens there speaks no TLS; perhaps its URL is http"
+    if (name := _first(error, socket.gaierror)) is not None and name.strerror:
+        return f"no address is known for its name ({name.strerror.lower()})"
+    return words
+
+
+def _first(error: BaseException | None, kind: type[Caused]) -> Caused | None:
+    """The first of the errors that led to one that is of a kind."""
+    while error is not None and not isinstance(error, kind):
+        error = error.__cause__ or error.__context__
+    return error
 
 
 def _said_by_system(error: Exception) -> str:

@@ -208,6 +208,53 @@ def test_what_speaks_no_http_is_no_gateway() -> None:
         client.query("a", [[0]])
 
 
+@contextmanager
+def saying(words: bytes) -> Iterator[str]:
+    """Where something listens that answers whatever comes with these words; its address."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            for _ in range(2):
+                connection, _ = server.accept()
+                with connection:
+                    connection.recv(4096)
+                    connection.sendall(words)
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_who_asks_with_tls_where_there_is_none_is_told_of_the_url() -> None:
+    with (
+        saying(b"HTTP/1.1 400 Bad Request\r\n\r\n") as address,
+        Client(f"https://{address}") as asks,
+        pytest.raises(Unreachable) as refused,
+    ):
+        asks.query("a", [[0]])
+    assert refused.value.message == (
+        f"no gateway answers at https://{address}: what listens there speaks no TLS; perhaps its"
+        " URL is http"
+    )
+
+
+def test_who_asks_without_tls_what_closes_the_connection_is_told_of_the_url() -> None:
+    with closing([0, 0]) as url, Client(url) as client, pytest.raises(ReplicaLost) as lost:
+        client.query("a", [[0]])
+    assert lost.value.message.endswith("; where the gateway speaks TLS, its URL is https")
+
+
+def test_a_name_without_an_address_is_told_as_one() -> None:
+    def answer(request: httpx.Request) -> httpx.Response:
+        unknown = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        raise httpx.ConnectError(str(unknown), request=request) from unknown
+
+    with answering(answer) as client, pytest.raises(Unreachable) as refused:
+        client.query("a", [[0]])
+    assert refused.value.message.endswith(
+        ": no address is known for its name (name or service not known)"
+    )
+
+
 def heard(**options: Any) -> tuple[str, str | None]:
     """Which URL a client asks, and with which authorization."""
     asked: list[tuple[str, str | None]] = []
