@@ -8,6 +8,9 @@ better, and so a kind that it does not use for a class is dearer while congestio
 saves cost, the targets of the query's class are tried in order, each on the less busy of two
 workers of one kind, drawn in proportion to their rates. A query that finds no room goes wherever it
 is predicted to complete first, but not between the batches that a busy worker is planned to run.
+
+How long a queue is does not say whether a query is in time, as workers run first what is due first.
+So one that has no time to wait for all that waits asks a worker before it is refused.
 """
 
 from bisect import bisect_right
@@ -17,7 +20,7 @@ from planner.selection.load_balancing import compared, expected_first
 from planner.selection.open_batches import OpenBatches
 from planner.selection.prices import Offers, UsualFills, exhausted, overtaking, priced, quickest
 from planner.selection.refusal import crowded, shed
-from planner.selection.route_targets import RouteTargets
+from planner.selection.route_targets import RouteTargets, before_others
 from planner.selection.routes import RouteTable
 from planner.selection.select import Pick, earliest, load_or_refuse, select
 from planner.selection.shedding import Shedding
@@ -203,17 +206,17 @@ def choose(
 ) -> Choice | Refusal:
     """The variant and worker that answer a query, or why none does: by the plan, if it can.
 
-    Where prices decide, how long queues are says whether a query is in time. One that has not the
-    time for all that waits anywhere asks a worker all the same, as what waits there may have more
-    time than it.
+    How long queues are says whether a query is in time. One that has not the time for all that
+    waits anywhere asks a worker all the same, as what waits there may have more time than it.
 
     A query that finds no room on its targets, or was refused there, goes wherever it completes
     first. That spreads a peak over all workers, on the variants that take least time. But it keeps
     off workers that are busy with the batches of other classes: it would run there by itself, and
     the rows of a whole batch would go without. And once queries are refused, it may not wait long
-    anywhere. A class without routes takes what it prefers of the variants that fit, as long as no
-    queries are refused; under accuracy that is so of a task of which nothing is ready. Pinned
-    queries, and those that prefer something else than the plan optimised, do not follow the plan.
+    anywhere. Then it asks a worker of its class whether it may come before others. A class without
+    routes takes what it prefers of the variants that fit, as long as no queries are refused; under
+    accuracy that is so of a task of which nothing is ready. Pinned queries, and those that prefer
+    something else than the plan optimised, do not follow the plan.
     """
     if query.variant is not None or not routes.used or query.prefer is not routes.prefer:
         return select(snapshot, query, now_ms)
@@ -260,7 +263,16 @@ def choose(
         own = follow(targets, query, now_ms, snapshot.transport_ms, window)
         if own is not None:
             return own
-    return _elsewhere(snapshot, routes, targets, congestion.overflow(now_ms), query, now_ms)
+    found = _elsewhere(snapshot, routes, targets, congestion.overflow(now_ms), query, now_ms)
+    if not isinstance(found, Refusal) or found.code is not OVERLOADED:
+        return found
+    if congestion.may_overtake(query, now_ms):
+        transport_ms = snapshot.transport_ms
+        first = before_others(targets, query, now_ms, transport_ms, congestion.is_full)
+        if first is not None:
+            congestion.overtakes(first.worker.id, query, now_ms)
+            return first
+    return found
 
 
 def _worth_most(

@@ -14,14 +14,16 @@ that joins the backlog of a loose class would else bar the tight ones; and less 
 one forming batch would keep planned batches from forming.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate, groupby
 from math import inf
 from typing import NamedTuple
 
 from planner.forecasting.demand import SloClass
 from planner.selection.eligibility import answers
-from planner.types import Candidate, Snapshot, WorkerView
+from planner.selection.load_balancing import COMPARED
+from planner.types import Candidate, Choice, Query, Reason, Snapshot, WorkerView
+from variants.slots import tuple_of
 from variants.types import DeviceKindName, Prefer, Route, TaskName, VariantName, WorkerId
 
 ROOM = {Prefer.COST: 0.9, Prefer.ENERGY: 0.9, Prefer.ACCURACY: 0.63}
@@ -215,6 +217,48 @@ def _target(replicas: Iterable[WeightedReplica], room_ms: Mapping[WorkerId, floa
         tuple(alike),
         False,
     )
+
+
+def before_others(
+    targets: RouteTargets,
+    query: Query,
+    now_ms: float,
+    transport_ms: float,
+    is_full: Callable[[WorkerId, Query, float], bool],
+) -> Choice | None:
+    """The worker of a class that is done first with all that it has, for a query that has no time
+    to wait for all of that anywhere, and may come before what can wait longer.
+
+    Only the worker knows whether it may. Of each target, ``COMPARED`` are looked at.
+
+    Args:
+        is_full: whether a worker had no time for such a query a moment ago, which is not asked.
+    """
+    _, rows, received_ms, budget_ms, floor, ceiling, *_ = query
+    left_ms = received_ms + budget_ms - now_ms - transport_ms
+    best: Choice | None = None
+    least_ms = inf
+    for target in targets:
+        candidates, workers = target.candidates, target.workers
+        count = len(workers)
+        first = query.draw % count if count > COMPARED else 0
+        for at in range(first, first + min(count, COMPARED)):
+            candidate, worker = candidates[at % count], workers[at % count]
+            table = candidate.table
+            if worker.draining or worker.id == query.avoid or rows > table.max_batch:
+                continue
+            if ceiling is not None and candidate.price_usd_per_1k > ceiling:
+                continue
+            if floor is not None and candidate.accuracy < floor:
+                continue
+            run_ms = table.ms[rows]
+            takes_ms = max(0.0, worker.busy_until_ms - now_ms) + run_ms
+            if run_ms > left_ms or takes_ms >= least_ms or is_full(worker.id, query, now_ms):
+                continue
+            least_ms = takes_ms
+            made = (candidate, worker, left_ms + transport_ms, False, Reason.PLANNED, True)
+            best = tuple_of(Choice, made)
+    return best
 
 
 def _per_row_ms(candidate: Candidate) -> tuple[float, VariantName]:

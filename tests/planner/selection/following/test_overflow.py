@@ -85,8 +85,9 @@ def chosen(
     ago_s: float = 0,
     **asked: Any,
 ) -> str:
-    """The worker of a query that has 100 ms, or the code of its refusal."""
-    congestion = CongestionWindow()
+    """The worker of a query that has 100 ms and does not ask to come before others, or the code of
+    its refusal."""
+    congestion = CongestionWindow(overtaking=False)
     for number in range(refusals):
         congestion.refused(NOW_MS - ago_s * 1_000 * (1 - number / refusals))
     table = resolve(routes, view, Prefer.COST)
@@ -114,6 +115,51 @@ def test_who_is_planned_there_waits_there() -> None:
 
 def test_it_is_refused_rather_than_run_between_batches() -> None:
     assert chosen(fleet(20.0, 95.0, 95.0), "b") == RefusalCode.OVERLOADED
+
+
+def test_who_has_no_time_asks_workers_of_its_class_to_come_before_others() -> None:
+    """The worker of its class that is done first, unless that one had no time a moment ago; what is
+    in no plan asks nobody."""
+    routes = (*PLAN, route("b", "cpu2", 50.0))
+    view, window = fleet(500.0, 300.0, 200.0), CongestionWindow()
+    table = resolve(routes, view, Prefer.COST)
+
+    def goes_to(task: str = "b", **asked: Any) -> str:
+        found = choose(view, table, window, query(task=task, **asked), NOW_MS)
+        return found.code if isinstance(found, Refusal) else found.worker.id
+
+    assert goes_to() == "cpu2"
+    assert goes_to(avoid=WorkerId("cpu2")) == "cpu1"
+    assert goes_to("a") == "gpu"
+    assert goes_to("a", latency_ms=15.0) == RefusalCode.SLO_INFEASIBLE
+    window.had_no_time(WorkerId("cpu2"), query(task="b"), NOW_MS)
+    assert goes_to() == "cpu1"
+    window.had_no_time(WorkerId("cpu1"), query(task="b"), NOW_MS)
+    assert goes_to() == RefusalCode.OVERLOADED
+    unplanned = resolve(PLAN[:1], view, Prefer.COST)
+    again = choose(view, unplanned, CongestionWindow(), query(task="b"), NOW_MS)
+    assert isinstance(again, Refusal)
+
+
+def test_floors_and_ceilings_are_kept_by_who_comes_before_others() -> None:
+    view = fleet(500.0, 300.0, 200.0)
+    table = resolve(PLAN, view, Prefer.COST)
+    for asked in ({"accuracy": 0.999}, {"cost": 1e-9}):
+        found = choose(view, table, CongestionWindow(), query(task="b", **asked), NOW_MS)
+        assert isinstance(found, Refusal)
+
+
+def test_of_many_workers_some_are_asked_to_let_a_query_come_before_others() -> None:
+    """From one drawn at random on, so that gateways ask different ones."""
+    view = fleet(500.0, *[300.0] * 100)
+    routes = tuple(route("b", f"cpu{n}", 50.0) for n in range(1, 101))
+    table = resolve(routes, view, Prefer.COST)
+    asked = set()
+    for draw in range(0, 100, 20):
+        found = choose(view, table, CongestionWindow(), query(task="b", draw=draw), NOW_MS)
+        assert isinstance(found, Choice)
+        asked.add(found.worker.id)
+    assert len(asked) > 1
 
 
 def test_what_has_no_place_in_the_plan_may_go_anywhere() -> None:
