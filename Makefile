@@ -42,10 +42,11 @@ quick-control:
 quick-others:
 	@$(QUICK) tests --ignore tests/controlplane --ignore tests/integration --ignore tests/gpu --ignore tests/corpus
 
+# With names as it goes: it takes long, and one that is cut short has told what failed.
 campaign: $(VENV)/.dev  ## properties, with 20 times as many examples, and all that `make test` leaves out
-	@MODELLESS_TEST_EXAMPLES=20 $(BIN)/pytest -n $(JOBS) -m "hypothesis and not integration" $(ARGS)
-	@$(BIN)/pytest -m "campaign or integration" tests/integration/clusters $(ARGS)
-	@$(BIN)/pytest -m "campaign and not hypothesis" tests --ignore tests/integration/clusters $(ARGS)
+	@MODELLESS_TEST_EXAMPLES=20 $(BIN)/pytest -v -n $(JOBS) -m "hypothesis and not integration" $(ARGS)
+	@$(BIN)/pytest -v -m "campaign or integration" tests/integration/clusters $(ARGS)
+	@$(BIN)/pytest -v -m "campaign and not hypothesis" tests --ignore tests/integration/clusters $(ARGS)
 
 lint: $(VENV)/.dev  ## format, lint and strict types
 	@$(BIN)/ruff format --check .

@@ -171,6 +171,18 @@ def test_the_schema_is_that_of_the_torch_that_is_installed() -> None:
     assert torch.__version__.startswith("2.13")
 
 
+def test_a_damaged_member_of_which_nothing_is_made_is_refused(tmp_path: Path) -> None:
+    """Other readers would find it damaged."""
+    path = pt2.sound(tmp_path / "damaged.pt2")
+    data = bytearray(path.read_bytes())
+    data[data.index(b"0" * 40)] = ord("1")
+    path.write_bytes(data)
+    said = refusal_of(lambda: check_archive(path))
+    assert said is not None
+    assert said.startswith("damaged.pt2")
+    assert "serialization_id" in said
+
+
 @fuzzed
 @given(
     edits=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=4),

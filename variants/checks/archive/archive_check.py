@@ -104,6 +104,8 @@ def check_archive(path: Path, *, limits: ArchiveLimits | None = None) -> Archive
             raise archive.refused(name, f"is not {content.decode()!r}, as torch 2.13 writes it")
     if not re.fullmatch(rb"[0-9]{1,3}\n?", archive.read(".data/version", limit_mib=0.001)):
         raise archive.refused(".data/version", "is no version")
+    for name in members.keys() & set(_OPTIONAL):
+        archive.read(name, limit_mib=0.001)  # whole, though nothing is made of it
     if members[_SAMPLES].size_bytes:
         raise archive.refused(_SAMPLES, "holds pickled inputs; make it with modelless.export")
     program = check_program(
