@@ -129,9 +129,9 @@ async def test_of_workers_that_are_gone_nothing_is_told(
 ) -> None:
     """Not even until the next look is due: `status` would say how much could be served, beside
     that no worker is there."""
-    await looked(watch, 0.0)
-    assert watch.told is not None
-    watch.look(replace(SEEN, workers=()), dict, 1.0)
-    assert (watch.told, len(looks)) == (None, 1)
-    await looked(watch, EVERY_S)
-    assert watch.told is not None
+    told = []
+    for now_s, seen in ((0.0, SEEN), (1.0, replace(SEEN, workers=())), (EVERY_S, SEEN)):
+        watch.look(seen, dict, now_s)
+        await watch.close()
+        told.append(watch.told is not None)
+    assert (told, len(looks)) == ([True, False, True], 2)
