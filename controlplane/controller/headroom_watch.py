@@ -50,11 +50,15 @@ class HeadroomWatch:
         dispersion: Callable[[], Mapping[TaskName, float]],
         now_s: float,
     ) -> None:
-        """Begin to look, where that is due and no look is under way.
+        """Begin to look, where that is due and no look is under way. While no worker is there,
+        nothing is told: what was found before is of workers that are gone.
 
         Args:
             dispersion: asked how much the arrivals of tasks vary.
         """
+        if not observation.workers:
+            self.told = None
+            return
         if now_s < self._due_s or self._looking is not None:
             return
         self._looking = asyncio.create_task(self._look(observation, dispersion(), now_s))

@@ -142,8 +142,8 @@ def too_little_memory(settings: Settings, total_mib: float | None = None) -> lis
     return [
         SettingsWarning(
             f"there are {have_mib:,.0f} MiB of memory for this machine or its container, and "
-            "modelless takes some 800 MiB before anything is loaded: the kernel will kill some of "
-            "its processes",
+            "modelless takes some 650 MiB with small models: the kernel will kill some of its "
+            "processes",
             "give it 2 GiB",
         )
     ]

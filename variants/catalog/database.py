@@ -200,6 +200,31 @@ def why_full(url: str) -> str:
     return ""
 
 
+def why_locked(url: str, patience_s: float = BUSY_TIMEOUT_S) -> str:
+    """What a SQLite says that another program keeps for itself; empty where it does not, and of
+    PostgreSQL, whose writers wait for each other.
+
+    Args:
+        patience_s: how long it is waited for.
+
+    Raises:
+        InvalidInput: the URL is of another kind of database.
+    """
+    engine = make_engine(url, patience_s)
+    if engine.dialect.name != "sqlite" or not Path(str(engine.url.database)).exists():
+        return ""
+    try:
+        with writer(engine).connect() as connection:
+            connection.execute(text("SELECT 1"))
+            connection.rollback()
+    except DBAPIError as error:
+        said = str(error.orig)
+        return said if "locked" in said else ""
+    finally:
+        engine.dispose()
+    return ""
+
+
 def writer(engine: Engine) -> Engine:
     """The same engine for transactions that write: on SQLite they queue up when they begin.
 

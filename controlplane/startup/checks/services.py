@@ -195,7 +195,7 @@ def _valkey() -> Finding:
 
 
 def database(settings: Settings) -> Iterator[Finding]:
-    from variants.catalog.database import is_newest, is_read_only, kind_of, why_full
+    from variants.catalog.database import is_newest, is_read_only, kind_of, why_full, why_locked
     from variants.catalog.migrations import schema_versions
 
     kind = kind_of(settings.catalog_url)
@@ -215,6 +215,13 @@ def database(settings: Settings) -> Iterator[Finding]:
             "database",
             f"{kind} can be read and not written: {why}",
             "free some space on its disk",
+        )
+    elif why := why_locked(settings.catalog_url, CONNECT_S):
+        file = settings.catalog_url.partition(":///")[2]
+        yield problem(
+            "database",
+            f"{kind} can be read and not written: {why}",
+            f"end what keeps it for itself, which `fuser -v {file}` names",
         )
     elif present is None:
         yield fine("database", f"{kind}, without tables; `modelless up` makes them")

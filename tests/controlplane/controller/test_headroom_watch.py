@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -121,3 +122,16 @@ async def test_a_look_that_fails_is_told_in_the_log_and_leaves_nothing_old(
     await asyncio.sleep(0)
     assert watch.told is None
     assert watch._journal.troubled("look at the headroom")
+
+
+async def test_of_workers_that_are_gone_nothing_is_told(
+    watch: HeadroomWatch, looks: list[float]
+) -> None:
+    """Not even until the next look is due: `status` would say how much could be served, beside
+    that no worker is there."""
+    told = []
+    for now_s, seen in ((0.0, SEEN), (1.0, replace(SEEN, workers=())), (EVERY_S, SEEN)):
+        watch.look(seen, dict, now_s)
+        await watch.close()
+        told.append(watch.told is not None)
+    assert (told, len(looks)) == ([True, False, True], 2)

@@ -132,8 +132,7 @@ def test_a_container_that_modelless_alone_fills_is_told_of(tmp_path: Path) -> No
     assert told(1_024) == told(640, ray_address="auto") == []
     assert told(640) == [
         "there are 640 MiB of memory for this machine or its container, and modelless takes some "
-        "800 MiB before anything is loaded: the kernel will kill some of its processes; give it "
-        "2 GiB"
+        "650 MiB with small models: the kernel will kill some of its processes; give it 2 GiB"
     ]
 
 

@@ -69,7 +69,7 @@ def _words(row: Row) -> str:
 
 def _table(rows: Sequence[Row]) -> None:
     table(
-        ["TASK", "VARIANT", ">ROWS", ">ELSEWHERE", "CHANGED SINCE (UTC)"],
+        ["TASK", "VARIANT", ">ROWS", ">MOVED", "SINCE (UTC)"],
         (
             [
                 row["task"],
@@ -81,6 +81,12 @@ def _table(rows: Sequence[Row]) -> None:
             for row in rows
         ),
         empty="No answers have been counted yet; of tasks with classes they are.",
+    )
+    if not rows:
+        return
+    note(
+        "MOVED: the part of the latest answers that fall into other classes than the first ones;"
+        " SINCE: when that was found to be a change; learning: what is normal is not known yet."
     )
     for row in rows:
         if row["changed"] and row["shifts"]:
@@ -100,4 +106,4 @@ def _table(rows: Sequence[Row]) -> None:
 def _since(row: Row) -> str:
     if row["since_s"] is not None:
         return clock_cell(timestamp_of(row["since_s"]))
-    return "-" if row["complete"] else "learns what is normal"
+    return "-" if row["complete"] else "learning"

@@ -66,7 +66,8 @@ def variant_table(rows: list[Row]) -> None:
     if not left_out:
         print()
     live = LIVE[0] in named[0] and LIVE[0] not in left_out
-    for sentence in (*(OF_WHAT if live else OF_WHAT[:2]), *_judged_by(rows), *_gone(rows)):
+    meanings = OF_WHAT if live else OF_WHAT[:2]
+    for sentence in (*meanings, *_judged_by(rows), *_gone(rows), *_contradicted(rows)):
         note(sentence)
 
 
@@ -127,6 +128,18 @@ def _judged_by(rows: list[Row]) -> list[str]:
         return []
     on = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
     return [f"ACCURACY was measured on {on} held-out rows."]
+
+
+def _contradicted(rows: list[Row]) -> Iterator[str]:
+    """Of which variants clients say something else, which a narrow table has no column for."""
+    for row in rows:
+        if row.get("said_accuracy") is not None:
+            said, measured = percent(row["said_accuracy"]), percent(row["accuracy"])
+            holds = "clients say" if row.get("counted_accuracy") is not None else "was measured"
+            yield (
+                f"{row['name']}: clients say that {said} is right, {measured} was when it was"
+                f" measured, and it is no chance; queries and plans go by what {holds}."
+            )
 
 
 def live_cells(row: Row) -> tuple[str, str]:

@@ -227,8 +227,8 @@ async def test_a_task_says_of_which_variants_answers_are_divided_otherwise(
     shift = {"classes": "3", "before": 0.1, "now": 0.3}
     told = {
         "task": "digits", "variant": "mlp-v1-onnx-int8", "rows": 900, "first_rows": 2_100,
-        "complete": True, "moved": 0.2, "changed": True, "shifts": [shift], "from_held_out": 0.3,
-        "differs": True, "differences": [],
+        "complete": True, "moved": 0.2, "changed": True, "since_s": 5.5, "shifts": [shift],
+        "from_held_out": 0.3, "differs": True, "differences": [],
     }  # fmt: skip
     live.told = {"answers": [told, told | {"variant": "mlp-v1-onnx-fp32", "changed": False}]}
 

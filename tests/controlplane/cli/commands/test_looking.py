@@ -238,6 +238,20 @@ def test_variants_are_listed_without_kinds_that_are_gone(gateway: Gateway, shell
     assert "cpu-9" in shell("variants", "get", "digits", "linear-v1-onnx-fp32", url=gateway.url).out
 
 
+def test_variants_of_which_clients_say_something_else_are_named_in_a_narrow_window_too(
+    gateway: Gateway, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    gateway.live.told = {"contradicted": [["digits", "linear-v1-onnx-fp32", 0.5, 40]]}
+    listed = shell("variants", "list", "digits", url=gateway.url).out
+    told = (
+        "linear-v1-onnx-fp32: clients say that 50.00 % is right, 90.00 % was when it was measured,"
+        " and it is no chance; queries and plans go by what was measured."
+    )
+    assert told in " ".join(listed.split())
+    assert listed.count("clients say that") == 1
+
+
 def test_a_ceiling_is_told_of_a_million_queries() -> None:
     told = [ceiling_words(usd_per_1k) for usd_per_1k in (None, 0.0005)]
     assert told == ["any", "at most 0.50 USD per million queries"]

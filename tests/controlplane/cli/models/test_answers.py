@@ -22,8 +22,8 @@ def test_a_change_of_answers_is_listed_and_accepted(gateway: Gateway, shell: She
     )
     assert (again.code, f"answers of {FP32} have not changed" in again.err) == (1, True)
     head, one, other = listed.out.splitlines()[:3]
-    assert head.split() == ["TASK", "VARIANT", "ROWS", "ELSEWHERE", "CHANGED", "SINCE", "(UTC)"]
-    assert one.split() == ["digits", FP32, "700", "-", "learns", "what", "is", "normal"]
+    assert head.split() == ["TASK", "VARIANT", "ROWS", "MOVED", "SINCE", "(UTC)"]
+    assert one.split() == ["digits", FP32, "700", "-", "learning"]
     assert other.split() == ["digits", INT8, "900", "20.00", "%", "2027-01-15", "08:00:00"]
     notes = " ".join(f"{listed.out}{listed.err}".split())
     assert f"digits/{INT8}: 3: 10.00 % before, 30.00 % now" in notes

@@ -112,6 +112,5 @@ async def test_a_mistake_in_one_answer_does_not_keep_the_others_from_theirs(
         guard.add(query)
     clock.now_ms = 2 * GUARD_MS
     await until(lambda: all(query.expired == 1 for query in queries))
-    assert [record.message for record in caplog.records] == [
-        "the guard could not answer a query"
-    ] * 2
+    # The second one is the same again, and counted.
+    assert [record.message for record in caplog.records] == ["the guard could not answer a query"]

@@ -102,6 +102,23 @@ def test_ports_are_those_of_the_settings_in_the_state_directory(state_dir: Path)
     ]
 
 
+def test_a_database_that_another_program_keeps_is_a_problem(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(services, "CONNECT_S", 0.2)
+    open_catalog(settings.catalog_url).close()
+    file = settings.state_dir / "catalog.db"
+    with closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        [finding] = found(services.database, settings)
+        other.execute("ROLLBACK")
+    locked = "SQLite can be read and not written: database is locked"
+    remedy = f"end what keeps it for itself, which `fuser -v {file}` names"
+    assert finding == problem("database", locked, remedy)
+    [finding] = found(services.database, settings)
+    assert finding.ok
+
+
 def test_an_embedded_valkey_that_hangs_is_a_problem(
     short_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -177,9 +177,11 @@ def test_each_query_has_one_outcome_and_nothing_stays(number: int) -> None:
     path = made.path
     assert {len(told) for told in made.told} == {1}
     statuses = Counter(told[0] for told in made.told)
-    # What a worker says of a variant that has failed is logged, and nothing else is.
+    # What a worker says of a variant that has failed is logged, the first time of each variant, and
+    # nothing else is.
     assert [one for one in failures if not one.endswith("Internal('refused')")] == []
-    assert len(failures) == statuses[500]
+    assert len(failures) <= statuses[500]
+    assert bool(failures) is bool(statuses[500])
     # It is no play in which all goes well, or nothing.
     assert min(statuses[200], statuses[503], statuses[504], statuses[CLIENT_GONE_STATUS]) > 20
     assert sum(one.withdrawn for one in made.workers) > 20
