@@ -28,6 +28,8 @@ NAMED = 5
 """Names that a sentence lists at most."""
 LEAST_SAME = 2
 """Characters from the beginning that make two names alike."""
+ALIKE = 0.75
+"""How much of two names is the same, of those that are written alike: ``wine`` and ``wnie``."""
 MOST_COMPARED, LONGEST_COMPARED = 100, 64
 """Names of which the most alike are looked for, and characters of what was asked: comparing takes
 some 10 us a name, and anybody may ask for what is not there."""
@@ -193,7 +195,8 @@ def there_are(known: Iterable[str], asked: str) -> str:
         near = [name for name, length in zip(names, same, strict=True) if length == most]
     elif len(names) <= MOST_COMPARED and len(asked) <= LONGEST_COMPARED:
         spelled = {name.lower(): name for name in names}
-        near = [spelled[one] for one in get_close_matches(asked.lower(), spelled)] or names
+        alike = get_close_matches(asked.lower(), spelled, NAMED, ALIKE)
+        near = [spelled[one] for one in alike] or names
     shown = near[:NAMED]
     more = f" and {left} more" if (left := len(names) - len(shown)) else ""
     return f"; there are: {', '.join(shown)}{more}"

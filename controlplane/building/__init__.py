@@ -9,8 +9,8 @@ something else), ``texts`` with ``text_encoding`` (rows of texts as rows of numb
 ``build_cache``, under keys that say all that it depends on (``work_keys``); ``known_builds`` has
 the files of one version there. All of it happens in a ``work_folder``, which a killed process
 leaves to the next one to remove. ``digests`` are what files are known by, ``doubt`` tells of what
-is no better than guessing, and ``worse_classes`` of a version that is worse than the live one on a
-class.
+is no better than guessing, ``beside_live`` of how accurate a version is beside the live one, and
+``worse_classes`` of one that is worse than that on a class.
 
 Imports ``profiler``, ``workers.runtimes`` and ``variants``; of ``controlplane`` also timestamps.
 """

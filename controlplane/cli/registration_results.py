@@ -205,9 +205,13 @@ def body_table(
 
 
 def _say_what_else(body: Mapping[str, Any]) -> None:
-    """What was left out, doubted, reused, found the same or repaired, a line for each."""
+    """What was left out, doubted, reused, found the same or repaired, a line for each; of what was
+    left out for each reason."""
+    left_out: dict[str, list[str]] = {}
     for skipped in body["skipped"]:
-        _say(f"left out: {skipped['name']}: {skipped['reason']}")
+        left_out.setdefault(skipped["reason"], []).append(skipped["name"])
+    for reason, names in left_out.items():
+        _say(f"left out: {', '.join(names)}: {reason}")
     for variant in body["variants"]:
         if (note := variant.get("note", "")).endswith(LEFT_OUT):
             _say(f"{variant['name']}: {note.split('; ')[-1]}")

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 
+from controlplane.building.beside_live import beside_live
 from controlplane.building.doubt import (
     far_from_best,
     short_of_default,
@@ -128,7 +129,7 @@ def result_of(
             if said
         ),
         repaired=repaired,
-        said=said,
+        said=(*said, *filter(None, (beside_live(one, before) for one in registrations))),
         reused=Reused(
             built=tuple(name for one in prepared for name in one.reused.built),
             measured=tuple(name for one in prepared for name in one.reused.measured),

@@ -193,7 +193,8 @@ def leaves(data: Any, spec: TensorSpec) -> Leaves:
     while list in (types := set(map(type, level))):
         widths = set(map(len, level)) if types == LISTS else ()
         if len(widths) != 1:
-            raise InvalidInput(f"input {spec.name!r} has rows of different lengths")
+            which = _first_other(level) if level is data and types == LISTS else ""
+            raise InvalidInput(f"input {spec.name!r} has rows of different lengths{which}")
         shape.extend(widths)
         level = list(chain.from_iterable(level))
     wrong = _wrong(types, spec.dtype)
@@ -201,6 +202,13 @@ def leaves(data: Any, spec: TensorSpec) -> Leaves:
         expected = "booleans" if spec.dtype == "bool" else f"{spec.dtype} numbers"
         raise InvalidInput(f"input {spec.name!r} must hold {expected}, not {wrong}")
     return Leaves(level, tuple(shape))
+
+
+def _first_other(rows: list[Any]) -> str:
+    """Which row is the first that is as long as the first one no more, counted from 0."""
+    length = len(rows[0])
+    at, other = next((at, len(row)) for at, row in enumerate(rows) if len(row) != length)
+    return f": row 0 is {length:,} long, row {at:,} is {other:,}"
 
 
 def _wrong(types: set[type], dtype: str) -> str | None:

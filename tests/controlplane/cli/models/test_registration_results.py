@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from controlplane.building.build_cache import BuildCache
-from controlplane.building.types import RegistrationResult
+from controlplane.building.types import RegistrationResult, SkippedVariant
 from controlplane.cli.registration_results import (
     FEW_ROWS,
     asked_like,
@@ -90,6 +90,20 @@ def test_what_was_registered_elsewhere_is_told_in_as_many_words(
     assert f"{variants[0].name}: 64 rows at once and more do not finish" in here
     body_table(json.loads(json.dumps(result_body(result, 1.0))))
     assert capsys.readouterr().out == here
+
+
+def test_what_was_left_out_for_the_same_reason_is_one_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    nothing, gpus = "it has nothing to quantise", "it runs on GPUs only"
+    reasons = {"int8": nothing, "cuda": gpus, "entropy": nothing}
+    result = RegistrationResult(
+        task=digits_catalog().snapshot().tasks[0], versions=(), variants=(), profiles=(),
+        skipped=tuple(SkippedVariant(name=name, reason=reason) for name, reason in reasons.items()),
+    )  # fmt: skip
+    result_table(result, 1.0, on_cluster=False)
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("left out")]
+    assert said == [f"left out: int8, entropy: {nothing}", f"left out: cuda: {gpus}"]
 
 
 def test_a_quick_registration_elsewhere_says_where_the_rest_is_done(

@@ -77,6 +77,15 @@ def fault_of(leaves: list[Any], dtype: str) -> str | None:
     return found
 
 
+def ragged(rows: list[Any]) -> str:
+    """The sentence on rows that are not of one length; which one it is, where all are rows."""
+    said = "input 'x' has rows of different lengths"
+    for at, row in enumerate(rows):
+        if all(isinstance(one, list) for one in rows) and len(row) != len(rows[0]):
+            return f"{said}: row 0 is {len(rows[0])} long, row {at} is {len(row)}"
+    return said
+
+
 def expected(inputs: Any, one: Task) -> np.ndarray[Any, Any] | str:
     """The tensor of these rows, or the sentence that refuses them."""
     (spec,) = one.inputs
@@ -89,7 +98,7 @@ def expected(inputs: Any, one: Task) -> np.ndarray[Any, Any] | str:
         return "input 'x' must be a list of at least one row"
     shape, leaves = shape_of(rows), list(leaves_of(rows))
     if shape is None:
-        return "input 'x' has rows of different lengths"
+        return ragged(rows)
     if (fault := fault_of(leaves, dtype)) is not None:
         wanted = "booleans" if dtype == "bool" else f"{dtype} numbers"
         return f"input 'x' must hold {wanted}, not {fault}"
@@ -185,7 +194,7 @@ def expected_of_v2(data: Any, shape: list[int], spec: TensorSpec) -> np.ndarray[
         return "input 'x' must be a list of numbers"
     leaves, scalars = list(leaves_of(data)), task(spec.dtype)
     if shape_of(data) is None:
-        return "input 'x' has rows of different lengths"
+        return ragged(data)
     if len(leaves) != math.prod(shape) and fault_of(leaves, spec.dtype) is None:
         needs = f"its shape {shape} needs {math.prod(shape)}"
         return f"input 'x' has {counted(len(leaves), 'value')}, {needs}"

@@ -196,7 +196,9 @@ def test_later_versions_have_the_tokenizer_of_those_before(tmp_path: Path) -> No
     result = house.join(path=again, model="view", tokenizer=None)
     assert [(one.label, one.text) for one in result.versions] == [("view-v2", OTHER)]
     assert result.variants[0].accuracy == 1.0
-    assert result.said == ()
+    assert result.said == (
+        "view-v2 is as accurate as view-v1 of opinions.8, which is live: 100.00 % at best",
+    )
     # And so have those of lengths that are added.
     house.register(path=house.other, lengths=(12,), tokenizer=None, labels=None)
     texts = bucketed_named(house.catalog.snapshot().tasks, "opinions")

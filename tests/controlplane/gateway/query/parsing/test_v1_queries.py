@@ -197,7 +197,11 @@ def test_wrong_fields(changes: dict[str, Any], message: str) -> None:
             [1, 2],
             "input 'x' must have shape [rows, 2], not [2]; put a single row in a list of its own",
         ),
-        ("pair", [[1, 2], [3]], "input 'x' has rows of different lengths"),
+        (
+            "pair",
+            [[1, 2], [3]],
+            "input 'x' has rows of different lengths: row 0 is 2 long, row 1 is 1",
+        ),
         ("pair", [[1, [2]]], "input 'x' has rows of different lengths"),
         ("pair", [["1", "2"]], "input 'x' must hold float32 numbers, not text"),
         ("pair", ["12"], "input 'x' must hold float32 numbers, not text"),
