@@ -5,7 +5,9 @@ a formula for each class by itself). Where classes share workers, less is enough
 no formula says. So the room is followed by what queries come to: where none is lost for want of
 time it shrinks by a stage at a time, and where a part is lost that is more than ``TOLERATED`` it
 grows at once, by more stages the more is lost (as the estimates of adaptive conformal inference
-move: Gibbs and Candes, NeurIPS 2021).
+move: Gibbs and Candes, NeurIPS 2021). Until that first happens it shrinks by twice as many stages
+each time, as windows open under congestion before the first loss (slow start: Jacobson, SIGCOMM
+1988): nothing says yet that it is near what is needed.
 
 What is lost beyond ``TOLERATED`` is a debt, which the queries that follow pay off, and while there
 is any the room does not shrink. So between two moments at which it does, at most ``TOLERATED`` of
@@ -24,12 +26,12 @@ TOLERATED = 0.005
 """Part of the queries that may be lost: half of the violations that ``cost`` tolerates, because
 want of room is not all that violates."""
 STAGES = 20
-"""In which the room shrinks, of one step each."""
+"""In which the room shrinks, one at a time once more was lost than may be."""
 GROWTH = 2.0
 """Stages that it grows by where as much is lost as may be; of twice as much, twice as many."""
 EVIDENCE = 1 / TOLERATED
-"""So many queries at least are looked at before it shrinks again: of fewer, a single one that is
-lost is too much."""
+"""So many queries at least are looked at for each stage that it shrinks by: of fewer, a single one
+that is lost is too much."""
 MEMORY_S = 7_200.0
 """Time constant of debts, as of the accounts of ``planner.forecasting.provisioning``."""
 
@@ -52,6 +54,8 @@ class ChanceRoom:
         """Queries that were lost beyond those that may be."""
         self._evidence = 0.0
         """Queries since it changed last."""
+        self._stride = 1
+        """Stages that it shrinks by next; 0 once more was lost than may be: one at a time."""
         self.asked = 0.0
         """Queries lately; those of two hours ago count for a third."""
         self.lost = 0.0
@@ -79,9 +83,11 @@ class ChanceRoom:
             more = ceil(GROWTH * lost / tolerated) if tolerated else STAGES
             stage = max(stage, min(STAGES, min(self._stages) + more))
             self._evidence = 0.0
+            self._stride = 0
         elif stage and not self._debt and self._evidence >= EVIDENCE:
-            stage -= 1
+            stage -= min(stage, max(1, self._stride), int(self._evidence / EVIDENCE))
             self._evidence = 0.0
+            self._stride *= 2
         self._stages.append(stage)
 
     def memory(self) -> Memory:
@@ -90,6 +96,7 @@ class ChanceRoom:
             "stages": list(self._stages),
             "debt": self._debt,
             "evidence": self._evidence,
+            "stride": self._stride,
             "asked": self.asked,
             "lost": self.lost,
         }
@@ -105,4 +112,6 @@ class ChanceRoom:
             raise ValueError("stages are no list of stages")
         self._stages.extend(stages)
         self._debt, self._evidence = number(memory, "debt"), number(memory, "evidence")
+        # One from before strides grew shrinks by a stage at a time.
+        self._stride = int(number(memory, "stride")) if "stride" in memory else 0
         self.asked, self.lost = number(memory, "asked"), number(memory, "lost")

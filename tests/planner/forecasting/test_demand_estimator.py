@@ -194,10 +194,10 @@ def judged(it: DemandEstimator, begin_s: int, end_s: int, lost: float) -> None:
 
 def test_the_room_for_chance_follows_what_queries_come_to() -> None:
     it = estimator()
-    judged(it, 0, 10, lost=0)
-    assert (it.room.part, it.room.lost) == (0.5, 0.0)
-    assert it.room.asked == pytest.approx(10_000, rel=0.01)
-    judged(it, 10, 11, lost=100)
+    judged(it, 0, 3, lost=0)
+    assert (it.room.part, it.room.lost) == (0.65, 0.0)
+    assert it.room.asked == pytest.approx(3_000, rel=0.01)
+    judged(it, 3, 4, lost=100)
     assert it.room.part == 1.0
     assert it.room.lost == pytest.approx(100)
 
@@ -206,8 +206,8 @@ def test_what_is_lost_while_an_installation_begins_says_nothing_of_the_room() ->
     it = estimator(settled_s=720.0)
     judged(it, 0, 9, lost=100)
     assert it.room == WHOLE_ROOM
-    judged(it, 9, 20, lost=0)
-    assert (it.room.part, it.room.lost) == (0.45, 0.0)
+    judged(it, 9, 12, lost=0)
+    assert (it.room.part, it.room.lost) == (0.65, 0.0)
 
 
 def test_what_nobody_has_judged_leaves_the_room_as_it_is() -> None:

@@ -112,7 +112,7 @@ def paths(memory: Any, before: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     return found
 
 
-LATER = ("begun", "rough", "room", "stays")
+LATER = ("begun", "rough", "room", "stays", "stride")
 
 NEEDED = [path for path in paths(watched(20).memory()) if path[-1] not in ("first_s", *LATER)]
 """``first_s`` may be missing: it is None where nothing was counted; what came later as well:

@@ -144,7 +144,8 @@ def test_who_has_no_time_asks_workers_of_its_class_to_come_before_others() -> No
 def test_floors_and_ceilings_are_kept_by_who_comes_before_others() -> None:
     view = fleet(500.0, 300.0, 200.0)
     table = resolve(PLAN, view, Prefer.COST)
-    for asked in ({"accuracy": 0.999}, {"cost": 1e-9}):
+    needs: tuple[dict[str, Any], ...] = ({"accuracy": 0.999}, {"cost": 1e-9})
+    for asked in needs:
         found = choose(view, table, CongestionWindow(), query(task="b", **asked), NOW_MS)
         assert isinstance(found, Refusal)
 
