@@ -18,13 +18,14 @@ While memory is free, everything stays loaded. When it is short, a worker holds,
 What is then left of the memory is filled with the plan before, then by popularity of the task and
 accuracy per MiB. So nothing is unloaded for a variant that no query has asked for. Where queries
 had something loaded within the last minute, only what pays before its next query comes is loaded
-for a plan (``planner.eviction.churn.pays_ahead``).
+for a plan, and what its next query would load is mostly left to that query
+(``planner.eviction.churn.pays_ahead``).
 
 Without an assignment, the plan before, filled up in the same way, stays unless a new one is better,
 because a move costs a load and gains nothing by itself.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -183,7 +184,7 @@ def _around(
         if full:
             work = {key: _needed(part) for key, part in work.items()}
         order = as_it_came if published else by_worth
-        return order(of_kind, memory, work, beside.qps, there.has)
+        return order(of_kind, memory, work, beside.qps, there.has, there.answered)
 
     for memory in memories:
         kind = memory.report.device_kind
@@ -245,15 +246,18 @@ def _fill(
         else:
             memory.take_each(offers, offers)
     calm = [memory for memory in short if not memory.contested]
-    there = _There(calm)
+    there, known = _There(calm), _There(memories)
     hosts = Hosts(short)
     for wanted in given.demand:
-        _cover(wanted, given, hosts, held, there)
-    copy(given, short if fallback else calm, memories, busy, spread=by_routes)
+        _cover(wanted, given, hosts, held, there, known.answered)
+    copy(
+        given, short if fallback else calm, memories, busy,
+        spread=by_routes, answered=known.answered,
+    )  # fmt: skip
     _take_asked(given, short)
     hosts = Hosts(calm)
     for wanted in given.defaults:
-        _cover(wanted, given, hosts, held, there)
+        _cover(wanted, given, hosts, held, there, known.answered)
     for memory, offers, least_mib in given.roomy(short):
         kind = memory.report.device_kind
         tasks = {task for task, _ in planned.get(memory.report.id, {})} if fallback else set()
@@ -291,6 +295,13 @@ class _There:
     def __init__(self, memories: Sequence[WorkerMemory]) -> None:
         self._memories = memories
         self._keys: dict[DeviceKindName, set[VariantKey]] = {}
+        self._tasks: set[TaskName] | None = None
+
+    def answered(self, task: TaskName) -> bool:
+        """Whether anything of a task is on some worker of any kind."""
+        if self._tasks is None:
+            self._tasks = {task for each in self._memories for task, _ in each.there}
+        return task in self._tasks
 
     def has(self, kind: DeviceKindName, key: VariantKey) -> bool:
         """Whether it is on some worker of a kind."""
@@ -307,6 +318,7 @@ def _cover(
     short: Hosts,
     held: Holdings,
     there: "_There",
+    answered: Callable[[TaskName], bool],
 ) -> None:
     """Place one variant that meets a class, unless one is placed already.
 
@@ -330,7 +342,7 @@ def _cover(
         late = candidate.load_ms + candidate.table.ms[1] > wanted.tightest_ms
         for memory in hosts:
             loads = memory.is_there(key) or memory.pays_ahead(
-                candidate, given.queries_qps(wanted), float(late)
+                candidate, given.queries_qps(wanted), float(late), answered
             )
             if loads and memory.take(key, candidate):
                 return

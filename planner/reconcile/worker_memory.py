@@ -14,7 +14,7 @@ from planner.eviction.rules import absence_s, per_mib
 from planner.eviction.victims import HYSTERESIS
 from planner.selection.eligibility import LOADING, READY, kept_out
 from planner.types import Candidate, ReplicaReport, WorkerReport
-from variants.types import DeviceKindName, VariantKey
+from variants.types import DeviceKindName, TaskName, VariantKey
 
 RECENT_S = 300.0
 """A replica idle for less than this is kept before variants that no query asked for."""
@@ -238,13 +238,25 @@ class WorkerMemory:
             and key in there
         ]
 
-    def pays_ahead(self, candidate: Candidate, qps: float, urgent: float) -> bool:
+    def pays_ahead(
+        self,
+        candidate: Candidate,
+        qps: float,
+        urgent: float,
+        answered: Callable[[TaskName], bool],
+    ) -> bool:
         """Whether something is worth loading here before a query asks for it.
 
         Always, unless queries had to load here within the last minute.
+
+        Args:
+            answered: whether anything of a task is there, so that a query need not load it.
         """
-        load_s = candidate.load_ms / 1_000
-        return not self.contested or pays_ahead(qps, load_s, urgent, self.report.churn_per_s)
+        if not self.contested:
+            return True
+        load_s, churn_per_s = candidate.load_ms / 1_000, self.report.churn_per_s
+        loads_itself = not answered(candidate.task)
+        return pays_ahead(qps, load_s, urgent, churn_per_s, loads_itself=loads_itself)
 
     @property
     def copy_churn_per_s(self) -> float:
@@ -309,6 +321,7 @@ def by_worth(
     work: Mapping[VariantKey, PlannedWork],
     beside_qps: Callable[[DeviceKindName, VariantKey], float],
     held: Callable[[DeviceKindName, VariantKey], bool],
+    answered: Callable[[TaskName], bool],
 ) -> list[VariantKey]:
     """What is planned, and what is there and asked for beside the plan.
 
@@ -316,7 +329,8 @@ def by_worth(
     is there counts the larger of what is planned and what its worker has learned, ``HYSTERESIS``
     times, so that it is not replaced for a small gain. One that is not there and is held by another
     worker of the kind counts by its share of the time: without it queries are refused only where
-    the other has no time for them.
+    the other has no time for them. What is missing has to pay for its load, by whether its task is
+    ``answered`` by what is there (``WorkerMemory.pays_ahead``).
     """
     kind, there = memory.report.device_kind, memory.there
     ranked: list[tuple[float, bool, VariantKey]] = []
@@ -340,7 +354,7 @@ def by_worth(
         candidate = None if key in there else offers.get(key)
         if candidate is not None:
             qps = part.qps * min(1.0, part.share) if held(kind, key) else part.qps
-            if memory.pays_ahead(candidate, qps, part.urgent):
+            if memory.pays_ahead(candidate, qps, part.urgent, answered):
                 ranked.append((-_worth(candidate, qps, part.urgent), True, key))
     ranked.sort()
     return [key for *_, key in ranked]
@@ -357,6 +371,7 @@ def as_it_came(
     work: Mapping[VariantKey, PlannedWork],
     beside_qps: Callable[[DeviceKindName, VariantKey], float],
     held: Callable[[DeviceKindName, VariantKey], bool],
+    answered: Callable[[TaskName], bool],
 ) -> list[VariantKey]:
     """Under a published rule: what is there and asked for, then what is planned and missing.
 
@@ -367,6 +382,7 @@ def as_it_came(
     missing = [
         key
         for key in sorted(work, key=lambda key: (-work[key].share, key))
-        if key in offers and memory.pays_ahead(offers[key], work[key].qps, work[key].urgent)
+        if key in offers
+        and memory.pays_ahead(offers[key], work[key].qps, work[key].urgent, answered)
     ]
     return [key for key in dict.fromkeys((*there, *missing)) if key in offers]

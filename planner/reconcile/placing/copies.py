@@ -16,7 +16,7 @@ from planner.reconcile.demand_and_offers import DemandAndOffers
 from planner.reconcile.diff import free
 from planner.reconcile.worker_memory import WorkerMemory
 from planner.types import Candidate, Demand, class_of
-from variants.types import DeviceKindName, VariantKey
+from variants.types import DeviceKindName, TaskName, VariantKey
 
 SPARE = 0.7
 """At a planned load below this other copies have time mostly, and one more has to pay for its load
@@ -49,6 +49,7 @@ def copy(
     memories: Iterable[WorkerMemory],
     busy: float | None = None,
     *,
+    answered: Callable[[TaskName], bool],
     spread: bool = False,
 ) -> None:
     """Place the variant of each class of the demand on every host of its kind that has room.
@@ -60,6 +61,7 @@ def copy(
     Args:
         memories: of all workers: the copies there get their part, too.
         busy: the part of their time that the plan gives to its demand; None where that is all.
+        answered: as of ``WorkerMemory.pays_ahead``.
         spread: whether it counts how many copies there are already. The rates of the demand then
             have to be those that are expected: what was asked for in the last seconds differs by
             chance, and moves copies with each tick.
@@ -95,7 +97,8 @@ def copy(
                 part_qps, urgent = qps / (1 + count), part**count
                 pays = pays_ahead(part_qps, load_s, urgent, churn_per_s)
             elif memory.contested:
-                pays = memory.pays_ahead(candidate, qps / (1 + copies.of(kind, key)), 1.0)
+                part_qps = qps / (1 + copies.of(kind, key))
+                pays = memory.pays_ahead(candidate, part_qps, 1.0, answered)
             else:
                 pays = True
             if pays and memory.take(key, candidate):

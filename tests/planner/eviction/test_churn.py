@@ -74,3 +74,12 @@ def test_a_load_ahead_pays_where_it_is_used_often_enough() -> None:
 def test_what_loads_quickly_is_loaded_ahead_so_that_no_query_waits() -> None:
     assert pays_ahead(1.0, LEAST_LOAD_S / 2, 0.0, churn_per_s=1.0)
     assert not pays_ahead(1.0, LEAST_LOAD_S * 2, 0.0, churn_per_s=1.0)
+
+
+def test_what_its_next_query_would_load_is_loaded_ahead_only_for_many_queries() -> None:
+    """Those that come during the load: four in 0.5 s, and all of them cannot wait."""
+    for qps, loads_itself, ahead in (
+        (8.0, True, True), (7.0, True, False), (7.0, False, True),
+    ):  # fmt: skip
+        assert pays_ahead(qps, 0.5, 1.0, churn_per_s=0.1, loads_itself=loads_itself) is ahead
+    assert pays_ahead(0.1, 0.5, 1.0, churn_per_s=0.0, loads_itself=True)

@@ -236,6 +236,32 @@ def test_where_much_comes_and_goes_only_what_pays_is_loaded_ahead() -> None:
         assert ("large" in found) is held, (churn_per_s, qps, loaded_for_s)
 
 
+@pytest.mark.parametrize("rule", ["modelless", "lru"])
+@pytest.mark.parametrize(
+    ("qps", "elsewhere", "held"), [(1.0, False, False), (1.0, True, True), (8.0, False, True)]
+)
+def test_what_its_next_query_would_load_is_left_to_it_where_queries_load(
+    qps: float, elsewhere: bool, held: bool, rule: str
+) -> None:
+    """A load takes 1 s, and a planned rate of 1 may be one query. Where another variant of the task
+    answers, no query loads this one; and of 8 queries per second many would come meanwhile."""
+    registered = catalog(
+        [variant("wanted", task="one"), variant("other", task="one"), variant("came", task="two")],
+        [
+            profile("wanted", task="one", memory_mib=500),
+            profile("other", task="one", memory_mib=700),
+            profile("came", task="two", memory_mib=500),
+        ],
+    )
+    came = replica("came", task="two", memory_mib=500, asked=True, loaded_for_s=30)
+    there = [replica("other", task="one", memory_mib=700)] if elsewhere else []
+    worker = replace(report("w1", came, memory_mib=1_000), churn_per_s=0.01)
+    workers = (worker, report("w2", *there, memory_mib=700))
+    work = {worker.id: {key("wanted", "one"): PlannedWork(0.5, qps, urgent=1.0)}}
+    plan = place(snapshot(registered), workers, (), (), work, rule=rule, busy=0.5)
+    assert (("w1", "wanted") in {(p.worker, p.variant) for p in plan}) is held
+
+
 @pytest.mark.parametrize("busy", [None, 0.8])
 @pytest.mark.parametrize(("share", "qps", "held"), [(0.5, 90.0, True), (0.001, 0.1, False)])
 def test_what_full_workers_are_planned_to_do_is_loaded_though_much_comes_and_goes(

@@ -93,7 +93,7 @@ def test_what_all_has_room_is_held_as_if_taken_by_its_worth(
         return WorkerMemory.of(report("w1", *replicas, memory_mib=memory_mib))
 
     def ranked(of: WorkerMemory) -> list[VariantKey]:
-        return by_worth(offers, of, work, beside_qps, lambda *_: False)
+        return by_worth(offers, of, work, beside_qps, lambda *_: False, lambda _: False)
 
     one, other = memory(), memory()
     one.take_each(ranked(one), offers)
