@@ -54,6 +54,16 @@ def test_under_nohup_a_terminal_that_is_closed_ends_nothing(settings: Settings) 
     keeper.stop()
 
 
+@pytest.fixture(autouse=True)
+def handlers_of_before() -> Iterator[None]:
+    """What is begun here handles signals, and later tests are to find them as they were."""
+    names = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.getsignal(name) for name in names]
+    yield
+    for name, handler in zip(names, before, strict=True):
+        signal.signal(name, handler)
+
+
 @pytest.fixture
 def hearing_hang_ups() -> Iterator[None]:
     """Also where tests run under ``nohup``."""
