@@ -58,8 +58,14 @@ class KeptNotes:
         waits = 0.0 <= now_s - self._kept_s < self._every_s  # not where the clock was set back
         if not self._new or (waits and not self._at_once):
             return
-        body = json.dumps(notes()).encode()
-        await asyncio.to_thread(
-            lambda: self._catalog.put_learned(self._name, now_s, body, epoch=epoch)
-        )
-        self._kept_s, self._new, self._at_once = now_s, False, False
+        at_once, body = self._at_once, json.dumps(notes()).encode()
+        # What changes while this is written is due again.
+        self._new = self._at_once = False
+        try:
+            await asyncio.to_thread(
+                lambda: self._catalog.put_learned(self._name, now_s, body, epoch=epoch)
+            )
+        except BaseException:
+            self.changed(at_once=at_once)
+            raise
+        self._kept_s = now_s
