@@ -52,6 +52,13 @@ def failures_are_logged_in_full() -> None:
         one.forget()
 
 
+@pytest.fixture(autouse=True)
+def ctrl_c_interrupts() -> None:
+    """Each test finds Ctrl-C as a program does, whatever handler one before it has left."""
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Order the tests, and give properties their number of examples."""
