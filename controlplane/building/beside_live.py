@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from profiler.evaluation.accuracy import interval_of
 from variants.figures import accuracy_text, counted
 from variants.metrics.metric import parse_metric
-from variants.types import CatalogSnapshot, Registration, Stage, Variant
+from variants.types import CatalogSnapshot, ModelVersion, Registration, Stage, Variant
 
 
 def beside_live(registration: Registration, before: CatalogSnapshot) -> str:
@@ -21,12 +21,7 @@ def beside_live(registration: Registration, before: CatalogSnapshot) -> str:
         before: what was registered until then.
     """
     task, version = registration.task, registration.version
-    live = [
-        one
-        for one in before.versions
-        if (one.task, one.model, one.stage) == (task.name, version.model, Stage.LIVE)
-    ]
-    newest = max(live, key=lambda one: one.version, default=None)
+    newest = live_before(registration, before)
     if newest is None:
         return ""
     ours = _best(registration.variants)
@@ -49,6 +44,17 @@ def beside_live(registration: Registration, before: CatalogSnapshot) -> str:
         f"{version.label} has an accuracy of {has} at best, on {rows}, and {name}, which is live,"
         f" of {had}, on {rows_of_theirs}{chance}"
     )
+
+
+def live_before(registration: Registration, before: CatalogSnapshot) -> ModelVersion | None:
+    """The newest version of the model that was live; None where none was."""
+    task, version = registration.task, registration.version
+    live = [
+        one
+        for one in before.versions
+        if (one.task, one.model, one.stage) == (task.name, version.model, Stage.LIVE)
+    ]
+    return max(live, key=lambda one: one.version, default=None)
 
 
 def _best(variants: Iterable[Variant]) -> Variant | None:

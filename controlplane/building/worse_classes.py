@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from math import sqrt
 from statistics import NormalDist
 
+from controlplane.building.beside_live import live_before
 from variants.figures import counted
 from variants.metrics.answered import MOST_CELLS, classes_of
-from variants.types import CatalogSnapshot, Registration, Stage, Task, Variant
+from variants.types import CatalogSnapshot, Registration, Task, Variant
 
 FEWEST_ROWS = 10
 """Of a class, that both were judged on, for it to be compared."""
@@ -29,12 +30,7 @@ def worse_classes(registration: Registration, before: CatalogSnapshot) -> str:
         before: what was registered until then.
     """
     task, version = registration.task, registration.version
-    live = [
-        one
-        for one in before.versions
-        if (one.task, one.model, one.stage) == (task.name, version.model, Stage.LIVE)
-    ]
-    newest = max(live, key=lambda one: one.version, default=None)
+    newest = live_before(registration, before)
     ours = _reference(registration.variants, version.version)
     if newest is None or ours is None or not 2 <= classes_of(task) <= MOST_CELLS:
         return ""
