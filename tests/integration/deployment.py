@@ -188,8 +188,13 @@ def environment(state_dir: Path, port: int, **settings: object) -> dict[str, str
 
 def command(running: Deployment, *arguments: str | Path) -> str:
     """What a command on that deployment prints."""
+    return printed(running, [*CLI, *arguments])
+
+
+def printed(running: Deployment, line: Sequence[str | Path]) -> str:
+    """What a program prints that finds that deployment by its settings."""
     ran = subprocess.run(
-        [*CLI, *arguments],
+        line,
         env=environment(running.state_dir, running.port),
         stdin=subprocess.DEVNULL,
         capture_output=True,

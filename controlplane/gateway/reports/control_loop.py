@@ -119,33 +119,24 @@ def control_loop_metrics(seen: ControlLoopSeen) -> Iterator[Metric]:
     yield GaugeMetricFamily(
         "modelless_rules_not_kept", "Rules of operators that are not kept", seen.rules_not_kept
     )
-    shortfall = GaugeMetricFamily(
+    yield _by_variant(
         "modelless_accuracy_shortfall",
         "Measured accuracy less that by what clients say is right, where the difference is no "
         "chance; negative where they say more",
-        labels=["task", "variant"],
+        seen.shortfalls,
     )
-    for key, short in seen.shortfalls.items():
-        shortfall.add_metric(list(key), short)
-    yield shortfall
-    moved = GaugeMetricFamily(
+    yield _by_variant(
         "modelless_answers_moved_ratio",
         "The part of a variant's answers that lately falls into other classes than its first ones "
         "did, without what chance would move",
-        labels=["task", "variant"],
+        seen.moved,
     )
-    for key, part in seen.moved.items():
-        moved.add_metric(list(key), part)
-    yield moved
-    changed = GaugeMetricFamily(
+    yield _by_variant(
         "modelless_answers_changed",
         "Whether a variant's answers are divided among the classes otherwise than its first ones "
         "were, and no operator has said that this is as it should be",
-        labels=["task", "variant"],
+        seen.changed,
     )
-    for key, so in seen.changed.items():
-        changed.add_metric(list(key), float(so))
-    yield changed
     yield from _headroom(told.get("headroom") or {})
     events = CounterMetricFamily(
         "modelless_events", "Events that the control loop told", labels=["kind"]
@@ -155,6 +146,15 @@ def control_loop_metrics(seen: ControlLoopSeen) -> Iterator[Metric]:
         for kind, count in sorted(counted.items()):
             events.add_metric([kind], count)
     yield events
+
+
+def _by_variant(
+    name: str, documentation: str, values: Mapping[VariantKey, float]
+) -> GaugeMetricFamily:
+    found = GaugeMetricFamily(name, documentation, labels=["task", "variant"])
+    for key, value in values.items():
+        found.add_metric(list(key), float(value))
+    return found
 
 
 def _headroom(told: Mapping[str, Any]) -> Iterator[Metric]:

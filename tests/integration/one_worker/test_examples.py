@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.integration.deployment import Deployment, Load, environment
+from tests.integration.deployment import Deployment, Load, environment, printed
 from tests.integration.digits import GOOD
 from tests.ports import free_port
 
@@ -20,17 +20,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 def run(digits: Deployment, name: str, *arguments: str | Path) -> str:
     """What an example prints."""
     url = f"http://127.0.0.1:{digits.port}"
-    ran = subprocess.run(
-        [sys.executable, EXAMPLES / name, "--url", url, *arguments],
-        env=environment(digits.state_dir, digits.port),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout
+    return printed(digits, [sys.executable, EXAMPLES / name, "--url", url, *arguments])
 
 
 def test_every_example_is_run_here() -> None:
