@@ -55,8 +55,9 @@ async def test_what_a_client_asked_that_has_gone_does_not_run(served: Served) ->
     answer = await served.ask(query(1, variant=LATE))
     assert answer.status == 200
     counted = served.gateway.path.counters.task(served.task.name)
-    assert counted.errors == {"CLIENT_GONE": 12}
-    assert sum(variant.met + variant.missed for variant in counted.variants.values()) == 1
+    ran = sum(variant.met + variant.missed for variant in counted.variants.values())
+    assert counted.errors == {"CLIENT_GONE": 13 - ran}
+    assert ran in (1, 2)  # on a machine that is late the first may have ended before all have gone
 
 
 async def test_what_it_asked_the_ordinary_way_does_not_run_either(served: Served) -> None:
