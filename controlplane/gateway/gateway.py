@@ -116,7 +116,7 @@ class Gateway:
         self._diversions = Diversions(self.path)
         self._loads = OnDemandLoads(self.known)
         self._report = DemandReport(self.id, self.path, self.known, cluster)
-        self._siblings = Siblings(settings.run_dir, self.id, self.path.counters)
+        self._siblings = Siblings(settings.run_dir, self.id, self.path.counters, self._forget_gone)
         self._feedback = Feedback(
             settings.run_dir, self.id, self.path.answers, self.path.counters, self.path.clock_ms,
             self.live if settings.ray_address else None,
@@ -317,8 +317,7 @@ class Gateway:
     async def _collector(self) -> GatewayCollector:
         """The metrics of all gateways that share the port, to be read in any thread."""
         total = await self._siblings.total()
-        # What gateways that stopped have left speaks of tasks as well that are gone.
-        total.forget_tasks({*self.known.tasks, *self.path.counters.tasks})
+        self._forget_gone(total)
         known, statuses = self.known, self.statuses()
         fleet = FleetSeen(
             workers=statuses,
@@ -340,6 +339,16 @@ class Gateway:
             processes=await asyncio.to_thread(process_metrics, self.id),
         )
         return GatewayCollector(total, seen)
+
+    def _forget_gone(self, total: Counters) -> None:
+        """Leave out what has left the catalog, and is not counted here either: what gateways that
+        stopped have left speaks of all that they ever knew."""
+        own = self.path.counters.tasks
+        total.forget_tasks({*self.known.tasks, *own})
+        for name, task in total.tasks.items():
+            counted = own[name].variants if name in own else ()
+            there = (one for one in task.variants if (name, one) in self.known.variants)
+            task.forget_variants({*there, *counted})
 
     def _old_keys(self, total: Counters) -> dict[str, OldKeyUse]:
         """How the older key of each client that has two is used, and the operator's older token, by

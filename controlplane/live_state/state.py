@@ -62,7 +62,7 @@ class LiveState(Leading, Announcements):
         await self._put("canaries", found, expires_s=60)
 
     async def canaries(self) -> dict[str, Any]:
-        """By the number of each share, what the control loop has found of it lately."""
+        """By the id of each share, what the control loop has found of it lately."""
         return await self._get("canaries") or {}
 
     async def put_replacing(self, parts: list[str]) -> None:

@@ -99,7 +99,8 @@ class DeadlineQueue(WaitingQueries):
             self._budgets.saw(budget_ms, now_ms)
         if not queue.heap and queue.gains:
             queue.keep_within(longest_ms or self._budgets.tight_ms / 2)
-        queue.limit = rows if rows > queue.limit else queue.limit
+        limit = queue.limit
+        queue.limit = rows if rows > limit else limit
         busy_ms = self.busy_until_ms
         start_ms = (busy_ms if busy_ms > now_ms else now_ms) + self._spare_ms(queue, rows)
         contended = self.count > 0 or busy_ms > now_ms
@@ -115,8 +116,10 @@ class DeadlineQueue(WaitingQueries):
             greedy = contended and self._is_behind(item, now_ms)
             if greedy or not ample:
                 limit_ms = modest_ms if greedy else deadline_ms
-                room_ms = self._room_ms(item, now_ms)
+                room_ms, schedule = self._room_ms(item, now_ms), self._schedule
                 if not self._fits(entry, start_ms, limit_ms, room_ms):
+                    if rows > limit:  # who is refused makes no batches of others longer
+                        queue.limit, self._schedule = limit, schedule
                     if greedy:
                         return Verdict.OVER_SHARE
                     if contended and now_ms + own_ms <= deadline_ms:

@@ -60,7 +60,7 @@ class SqlCanaryTables(SqlPlanningTables):
             self._check_leads(connection, epoch, "the verdict on a canary")
             counters.lock(connection, "revision")
             known = _sharing(connection, canary.task, canary.model)
-            if known is None or known.number != canary.number:
+            if known is None or known.share_id != canary.share_id:
                 return False
             advance_revision(connection, [known.task])
             if promote:

@@ -92,7 +92,7 @@ class Canary:
     promote: bool = False
     """Whether it becomes live by itself once it was found good."""
     number: int = 0
-    """Given by the catalog: the revision that set it. What is counted of it stands under this."""
+    """Given by the catalog: the revision that set it, and those of other tasks with it."""
     set_at: str = ""
     """ISO 8601, UTC."""
     ended: str = ""
@@ -102,6 +102,12 @@ class Canary:
     def label(self) -> str:
         """How its version is named: ``cnn-small-v2``."""
         return f"{self.model}-v{self.version}"
+
+    @property
+    def share_id(self) -> str:
+        """Under which it stands what is counted of it. Shares that are set together have one
+        number, and a database that went back gives a number again."""
+        return f"{self.number} {self.task} {self.set_at}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,9 +37,7 @@ def canary_routes(context: ApiContext) -> APIRouter:
     async def canaries() -> Canaries:
         judged = await _judged(context)
         known = sorted((await context.snapshot()).canaries, key=lambda one: in_order(one.task))
-        return Canaries(
-            canaries=[CanarySchema.of(one, judged.get(str(one.number))) for one in known]
-        )
+        return Canaries(canaries=[CanarySchema.of(one, judged.get(one.share_id)) for one in known])
 
     @routes.put(
         "/models/{task}/{model}/versions/{version}/canary",
@@ -122,7 +120,7 @@ async def _end(
     events = [_event("canary_ended", one, "its share was ended") for one in ended]
     await context.tell(*events)
     judged = await _judged(context)
-    return [CanarySchema.of(ending[one.task], judged.get(str(one.number))) for one in ended]
+    return [CanarySchema.of(ending[one.task], judged.get(one.share_id)) for one in ended]
 
 
 async def _roll_back(

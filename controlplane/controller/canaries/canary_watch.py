@@ -48,9 +48,9 @@ class CanaryWatch:
         self._journal = journal
         self._clock_s, self._wall_s = clock_s, wall_s
         self._counted: dict[str, Counted] = {}
-        """By the number of the share."""
+        """By the id of the share."""
         self._told: set[str] = set()
-        """The numbers of those that were told to be good."""
+        """The ids of those that were told to be good."""
         self._published = False
 
     async def recall(self) -> None:
@@ -70,8 +70,8 @@ class CanaryWatch:
     def count(self, reports: Mapping[str, Mapping[str, Any]]) -> None:
         """Take in what gateways have counted."""
         for gateway, report in reports.items():
-            for number, counted in report.get("canaries", {}).items():
-                of_share = self._counted.setdefault(number, {})
+            for id_, counted in report.get("canaries", {}).items():
+                of_share = self._counted.setdefault(id_, {})
                 if of_share.get(gateway) != counted:
                     of_share[gateway] = counted
                     self._notes.changed()
@@ -98,27 +98,27 @@ class CanaryWatch:
         """
         if not catalog.canaries and not self._published:
             return
-        known = {str(one.number): one for one in catalog.canaries}
-        self._counted = {number: of for number, of in self._counted.items() if number in known}
+        known = {one.share_id: one for one in catalog.canaries}
+        self._counted = {id_: of for id_, of in self._counted.items() if id_ in known}
         self._told &= known.keys()
-        found = {number: self._judged(number, one) for number, one in known.items()}
-        for number, (_, judgement) in found.items():
-            if known[number].share:
-                await self._act(known[number], judgement, epoch)
+        found = {id_: self._judged(one) for id_, one in known.items()}
+        for id_, (_, judgement) in found.items():
+            if known[id_].share:
+                await self._act(known[id_], judgement, epoch)
         await self._keep(epoch)
-        told = {number: judged_canary(*each) for number, each in found.items()}
+        told = {id_: judged_canary(*each) for id_, each in found.items()}
         with suppress(StateUnavailable):  # the next turn tells it
             await self._live.put_canaries(told)
             self._published = bool(told)
 
-    def _judged(self, number: str, canary: Canary) -> tuple[Evidence, Judgement]:
-        evidence = evidence_of(self._counted.get(number, {}).values())
+    def _judged(self, canary: Canary) -> tuple[Evidence, Judgement]:
+        evidence = evidence_of(self._counted.get(canary.share_id, {}).values())
         if canary.ended:
             return evidence, Judgement(verdict=Verdict.WORSE, words=canary.ended)
         return evidence, judge(evidence, canary.after)
 
     async def _act(self, canary: Canary, judgement: Judgement, epoch: int) -> None:
-        words, number = judgement.words, str(canary.number)
+        words = judgement.words
         subject = f"{canary.task}/{canary.label}"
         if judgement.verdict is Verdict.WORSE:
             if await self._settle(canary, words, epoch, promote=False):
@@ -126,8 +126,8 @@ class CanaryWatch:
         elif judgement.verdict is Verdict.GOOD and canary.promote:
             if await self._settle(canary, words, epoch, promote=True):
                 self._journal.tell("canary_promoted", subject, f"it was found as good: {words}")
-        elif judgement.verdict is Verdict.GOOD and number not in self._told:
-            self._told.add(number)
+        elif judgement.verdict is Verdict.GOOD and canary.share_id not in self._told:
+            self._told.add(canary.share_id)
             self._notes.changed(at_once=True)  # a successor would tell it again
             how = f"`modelless promote {canary.task} {canary.model} {canary.version}` makes it live"
             self._journal.tell("canary_good", subject, f"{words}; {how}")

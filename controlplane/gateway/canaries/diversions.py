@@ -66,9 +66,9 @@ class Diversions:
 
     def follow(self, canaries: Iterable[Canary]) -> None:
         """Go by these shares from now on. One that was set anew is counted anew."""
-        known = {one.canary.number: one for one in self._running.values()}
+        known = {one.canary.share_id: one for one in self._running.values()}
         self._running = {
-            one.task: known.get(one.number) or _Running(one) for one in canaries if one.share
+            one.task: known.get(one.share_id) or _Running(one) for one in canaries if one.share
         }
 
     def share_of(self, query: Query) -> Canary | None:
@@ -78,8 +78,8 @@ class Diversions:
         return None if running is None else running.canary
 
     def counted(self) -> Mapping[str, Mapping[str, Any]]:
-        """What is counted, by the number of the share."""
-        return {str(one.canary.number): one.trial.plain() for one in self._running.values()}
+        """What is counted, by the id of the share."""
+        return {one.canary.share_id: one.trial.plain() for one in self._running.values()}
 
     def choose(self, flight: Flight, query: Query, now_ms: float) -> Choice | None:
         """The canary's variant and worker for a query; None where it is answered as always.

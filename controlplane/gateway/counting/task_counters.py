@@ -1,8 +1,8 @@
 """What a gateway counts of one task and its variants, once for each query."""
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Container, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from controlplane.http_errors import CLIENT_GONE
@@ -11,6 +11,10 @@ from variants.errors import InvalidInput
 BLOCKED = "BLOCKED"
 """Stands beside error codes for queries that were refused because a worker ended while it ran the
 same. They are told as ``InvalidInput``, so that nobody sends them again."""
+
+GONE = ""
+"""Under this name stands together what variants had counted that have left the catalog. Sums of a
+task have it, and nothing that is shown by variant."""
 
 BOUNDS_MS = (0.25, 0.5, 1, 2, 3, 5, 7.5, 10, 20, 30, 50, 75, 100, 200, 500, 1000, 2000, 5000, 10000)
 
@@ -206,6 +210,13 @@ class TaskCounters:
         if counters is None:
             counters = self.variants[variant] = VariantCounters()
         return counters
+
+    def forget_variants(self, kept: Container[str]) -> None:
+        """Keep the counts of all variants but these under ``GONE``: sums of a task never fall. What
+        clients have said of their answers says nothing without a variant."""
+        for name in [name for name in self.variants if name != GONE and name not in kept]:
+            counted = replace(self.variants.pop(name), right=0, wrong=0, classes={})
+            self.of(GONE).add(asdict(counted))
 
     def chosen(self, reason: str) -> None:
         """Count why the variant of an answer was chosen."""

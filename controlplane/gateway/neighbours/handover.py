@@ -163,7 +163,7 @@ class Handover:
             peer.sendall(NO)
             return False
         peer.sendall(YES)
-        if await asyncio.to_thread(peer.recv, 1) != NOW:
+        if not await asyncio.to_thread(_reads_no_more, peer):
             return False
         await self._taker.take_connections(found)
         return True
@@ -179,6 +179,18 @@ def _send(other: Path, question: bytes, sockets: Sequence[socket.socket]) -> byt
             said += NOW
         return said
     return b""
+
+
+def _reads_no_more(peer: socket.socket) -> bool:
+    """Whether the gateway that sent connections has said so.
+
+    Where it has not in time it cannot any more: it would close what this one closes as well.
+    """
+    with contextlib.suppress(TimeoutError):
+        return peer.recv(1) == NOW
+    peer.shutdown(socket.SHUT_RD)
+    # What it said before that can still be read.
+    return peer.recv(1) == NOW
 
 
 def _connected(other: Path) -> socket.socket:

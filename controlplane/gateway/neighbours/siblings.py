@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from threading import Lock
 from time import time
@@ -45,13 +45,21 @@ def files_of_others(own: Path, pattern: str) -> list[Path]:
 class Siblings:
     """What all gateways that share this one's port have counted."""
 
-    def __init__(self, folder: Path, gateway: str, counters: Counters) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        gateway: str,
+        counters: Counters,
+        forget: Callable[[Counters], None] = lambda _: None,
+    ) -> None:
         """
         Args:
             folder: the run directory, which only this user may enter.
             gateway: the id of this one.
             counters: its own.
+            forget: takes out of what is left to others what nobody asks for any more.
         """
+        self._forget = forget
         self._node = named_after_node()
         self._socket = folder / f"{self._node}-{gateway[:8]}.sock"
         self._left = self._socket.with_suffix(".json")
@@ -83,6 +91,7 @@ class Siblings:
             if not asked.exists() or _is_left(asked):
                 _add(total, self._claimed(left))
                 _remove_sockets(left)
+        self._forget(total)
         self._write(total.plain(gone=True))
         self._socket.unlink(missing_ok=True)
 

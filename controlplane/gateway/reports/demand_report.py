@@ -6,7 +6,7 @@ from typing import Any
 
 from controlplane.demand_counters import counter_name, parse_counter_name
 from controlplane.gateway.counting.counters import Counters
-from controlplane.gateway.counting.task_counters import TaskCounters
+from controlplane.gateway.counting.task_counters import GONE, TaskCounters
 from controlplane.gateway.knowledge import Knowledge
 from controlplane.gateway.query.query_path import QueryPath
 from controlplane.gateway.reports.history_samples import HistorySamples
@@ -21,8 +21,8 @@ by its readers, but what is seen for long is remembered there."""
 
 
 GONE_S = 600.0
-"""So long after a task has left the catalog its counters are still told: whoever reads them has
-seen the last of them by then."""
+"""So long after a task or a variant has left the catalog its counters are still told: whoever reads
+them has seen the last of them by then."""
 
 
 class DemandReport:
@@ -48,6 +48,8 @@ class DemandReport:
         """As it was when counters were last looked through."""
         self._gone_s: dict[str, float] = {}
         """Tasks that were counted and are in the catalog no more, and since when."""
+        self._variants_gone_s: dict[tuple[str, str], float] = {}
+        """Variants likewise, of tasks that are there."""
         self._began_s = monotonic()
         self._outcomes = RecentOutcomes(self._began_s)
         self._samples = HistorySamples(time())
@@ -123,6 +125,24 @@ class DemandReport:
             self._gone_s = {name: self._gone_s.get(name, now_s) for name in gone}
             late = {name for name, since_s in self._gone_s.items() if now_s - since_s > GONE_S}
             counters.forget_tasks(counters.tasks.keys() - late)
+        self._forget_variants(now_s)
+
+    def _forget_variants(self, now_s: float) -> None:
+        """Tell no more apart what variants have counted that were removed a while ago."""
+        known, tasks = self._known, self._path.counters.tasks
+        before, self._variants_gone_s = self._variants_gone_s, {}
+        for name, task in tasks.items():
+            if name in known.tasks:
+                for variant in task.variants:
+                    key = (name, variant)
+                    if key not in known.variants and variant != GONE:
+                        self._variants_gone_s[key] = before.get(key, now_s)
+        late = {key for key, at_s in self._variants_gone_s.items() if now_s - at_s > GONE_S}
+        for name in {name for name, _ in late}:
+            own = tasks[name]
+            own.forget_variants([one for one in own.variants if (name, one) not in late])
+        for key in late:
+            del self._variants_gone_s[key]
 
     def _counts(self, name: str) -> bool:
         """Whether a counter may still grow."""

@@ -17,7 +17,12 @@ from prometheus_client.registry import Collector
 
 from controlplane.gateway.counting.client_counters import OldKeyUse
 from controlplane.gateway.counting.counters import Counters
-from controlplane.gateway.counting.task_counters import BOUNDS_MS, TaskCounters, VariantCounters
+from controlplane.gateway.counting.task_counters import (
+    BOUNDS_MS,
+    GONE,
+    TaskCounters,
+    VariantCounters,
+)
 from controlplane.gateway.reports.control_loop import ControlLoopSeen, control_loop_metrics
 from controlplane.gateway.reports.core_metrics import core_metrics
 from controlplane.gateway.reports.fleet_metrics import FleetSeen, fleet_metrics
@@ -158,7 +163,7 @@ class GatewayCollector(Collector):
         """What was counted of each task, and nothing yet of those that may be asked next: the tasks
         of the catalog, and the variants that are loaded."""
         tasks = dict(self._counters.tasks)
-        variants = {name: dict(of.variants) for name, of in tasks.items()}
+        variants = {name: dict(_known_variants(of)) for name, of in tasks.items()}
         for task in self._seen.tasks:
             tasks.setdefault(task, TaskCounters())
         for status in self._seen.fleet.workers:
@@ -211,7 +216,7 @@ class GatewayCollector(Collector):
             "modelless_cache_evicted", "Answers forgotten for want of room", labels=["task"]
         )
         for task, counters in list(self._counters.tasks.items()):
-            for variant, c in list(counters.variants.items()):
+            for variant, c in _known_variants(counters):
                 if c.hits or c.collapsed or c.cache_misses:
                     hits.add_metric([task, variant], c.hits)
                     collapsed.add_metric([task, variant], c.collapsed)
@@ -333,3 +338,9 @@ class GatewayCollector(Collector):
             free.add_metric([room.of, room.host], room.free_bytes)
             size.add_metric([room.of, room.host], room.size_bytes)
         yield from (writable, free, size)
+
+
+def _known_variants(of: TaskCounters) -> list[tuple[str, VariantCounters]]:
+    """Those that are told apart: what others had counted is no news, and a counter that it was
+    added to would seem to have grown."""
+    return [(name, counted) for name, counted in list(of.variants.items()) if name != GONE]

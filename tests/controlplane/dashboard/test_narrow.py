@@ -53,7 +53,7 @@ def fill(page: Page) -> None:
     )
     own = {"queries": 90_000, "late": 2, "failed": 1, "mean_ms": 2.5, "right": 3, "wrong": 1}
     page.live.judged_canaries = {
-        str(canary.number): {
+        canary.share_id: {
             "verdict": "not_yet", "why": LONG, "not_diverted": {},
             "canary": own | {"in_time": 87}, "live": own | {"in_time": 87},
         }

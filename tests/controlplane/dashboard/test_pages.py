@@ -309,7 +309,7 @@ def test_a_canary_stands_beside_the_live_versions(page: Page) -> None:
     own = {"queries": 90, "late": 2, "failed": 1, "mean_ms": 2.5, "right": 3, "wrong": 1}
     live = own | {"queries": 1_900, "late": 0, "failed": 0, "right": 0, "wrong": 0}
     page.live.judged_canaries = {
-        str(canary.number): {
+        canary.share_id: {
             "verdict": "not_yet", "why": "90 of 1,000", "not_diverted": {},
             "canary": own | {"in_time": 87}, "live": live | {"in_time": 1_900},
         }

@@ -82,3 +82,20 @@ def test_half_of_the_tightest_time_is_all_that_a_batch_takes_where_no_plan_says_
     batch = slice_queue.next_batch(0.0)
     assert batch is not None
     assert (len(batch.items), batch.predicted_ms) == (40, 50.0)
+
+
+def test_a_query_that_is_refused_makes_no_batches_of_others_longer() -> None:
+    """Batches of up to 4 rows are planned, and one of 32 comes that has no time."""
+    slice_queue = DeadlineQueue()
+    table = LatencyTable([(1, 10.0), (32, 41.0)])
+    queue: VariantQueue = slice_queue.add_variant("a", table)
+    slice_queue.set_longest_batch(table.ms[4])
+    slice_queue.busy_until_ms = 10.0
+    for _ in range(40):
+        assert slice_queue.admit(Item(queue, 1_000.0, 1), 0.0) is Verdict.ADMITTED
+    for deadline_ms in (45.0, 10_000.0):  # the later one is admitted, and runs as a whole
+        refused = slice_queue.admit(Item(queue, deadline_ms, 32), 0.0) is not Verdict.ADMITTED
+        assert refused is (deadline_ms == 45.0)
+        batch = slice_queue.next_batch(10.0)
+        assert batch is not None
+        assert (batch.rows > 4) is not refused

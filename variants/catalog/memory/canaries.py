@@ -110,7 +110,7 @@ class MemoryCanaries(MemoryOperators):
         with self._writing:
             check_leads(epoch, self._epoch, "the verdict on a canary")
             known = self._canary_of(canary.task, canary.model)
-            if known is None or known.number != canary.number:
+            if known is None or known.share_id != canary.share_id:
                 return False
             others = tuple(one for one in self._snapshot.canaries if one is not known)
             if promote:

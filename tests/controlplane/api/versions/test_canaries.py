@@ -32,7 +32,7 @@ async def test_a_share_is_given_listed_and_ended(
         "queries": 9, "in_time": 8, "late": 1, "failed": 0, "mean_ms": 2.5, "right": 0, "wrong": 0,
     }  # fmt: skip
     live.judged_canaries = {
-        str(stored.number): {
+        stored.share_id: {
             "verdict": "not_yet", "why": "9 of 1,000", "canary": arm, "live": arm,
             "not_diverted": {"overloaded": 2},
         }

@@ -68,7 +68,7 @@ class Loop:
             "live": {**nothing, "in_time": 10 * of},
             "not_diverted": {"overloaded": 1},
         }
-        return dict(json.loads(json.dumps({"canaries": {str(self.canary.number): trial}})))
+        return dict(json.loads(json.dumps({"canaries": {self.canary.share_id: trial}})))
 
     @property
     def events(self) -> list[str]:
@@ -76,14 +76,14 @@ class Loop:
 
     @property
     def verdict(self) -> str:
-        return str(self.live.told[str(self.canary.number)]["verdict"])
+        return str(self.live.told[self.canary.share_id]["verdict"])
 
 
 async def test_what_gateways_say_is_added_up_and_told() -> None:
     loop = Loop()
     await loop.turn(a=(0, 10), b=(1, 20))
     await loop.turn(a=(0, 40))  # its newest counts stand for those before
-    told = loop.live.told[str(loop.canary.number)]
+    told = loop.live.told[loop.canary.share_id]
     assert (told["canary"]["queries"], told["canary"]["late"]) == (60, 1)
     assert told["live"]["in_time"] == 600
     assert (told["verdict"], told["not_diverted"]) == ("not_yet", {"overloaded": 2})
@@ -122,6 +122,20 @@ async def test_a_good_one_is_promoted_where_that_was_asked_for() -> None:
     assert loop.live.told == {}
 
 
+@pytest.mark.parametrize("case", ["of another task", "of a database that went back"])
+async def test_a_share_with_the_same_number_is_judged_by_its_own_queries(case: str) -> None:
+    """Those of several lengths are set at once, and a number that was lost is given again."""
+    loop = Loop(promote=True)
+    other = replace(loop.canary, task=TaskName("letters"))
+    if case == "of a database that went back":
+        other = replace(loop.canary, set_at="2026-11-30T12:00:00+00:00")
+    loop.watch.count({"a": loop.report(0, 2_000)})
+    known = loop.catalog.snapshot()
+    await loop.watch.follow(replace(known, canaries=(other,)), loop.epoch)
+    assert loop.live.told[other.share_id]["canary"]["queries"] == 0
+    assert not loop.catalog.settle_canary(other, promote=True, why="", epoch=loop.epoch)
+
+
 async def test_a_control_loop_that_leads_no_more_ends_nothing() -> None:
     loop = Loop()
     loop.catalog.acquire_leadership("another")
@@ -138,7 +152,7 @@ async def test_a_successor_goes_on_from_what_was_counted() -> None:
     loop.watch = loop.another()
     await loop.watch.recall()
     await loop.turn(b=(0, 600))
-    told = loop.live.told[str(loop.canary.number)]
+    told = loop.live.told[loop.canary.share_id]
     assert told["canary"]["queries"] == 2_600
     assert loop.events == ["canary_good"]
 
@@ -167,7 +181,7 @@ async def test_what_is_damaged_is_counted_anew(body: bytes) -> None:
     loop.catalog.put_learned(NAME, 0.0, body, epoch=loop.epoch)
     await loop.watch.recall()
     await loop.turn(a=(0, 10))
-    assert loop.live.told[str(loop.canary.number)]["canary"]["queries"] == 10
+    assert loop.live.told[loop.canary.share_id]["canary"]["queries"] == 10
 
 
 async def test_without_live_state_it_acts_all_the_same() -> None:

@@ -41,7 +41,7 @@ async def asked(served: Served, id_: str = "", **changes: Any) -> Answer:
 def counted(served: Served, of: Canary) -> Mapping[str, Any]:
     canaries = served.gateway.path.canaries
     assert canaries is not None
-    return canaries.counted()[str(of.number)]
+    return canaries.counted()[of.share_id]
 
 
 async def test_the_share_is_drawn_by_request_ids(served: Served) -> None:

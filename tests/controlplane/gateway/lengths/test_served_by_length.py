@@ -10,7 +10,16 @@ import pytest
 from controlplane.load_specs import Specs
 from tests.controlplane.serving import FAST, KIND, SLOW, TASK, Served, serving, until
 from variants.catalog.memory import MemoryCatalog
-from variants.types import LengthBucket, OpenAxis, Registration, Task, TaskName
+from variants.types import (
+    Canary,
+    LengthBucket,
+    ModelName,
+    OpenAxis,
+    Registration,
+    Stage,
+    Task,
+    TaskName,
+)
 
 BUCKETS = ["texts.2", "texts.4"]
 
@@ -83,6 +92,32 @@ async def test_rows_are_answered_by_the_bucket_of_their_length(served: Served) -
         "texts.2": 1,
         "texts.4": 2,
     }
+
+
+async def test_a_canary_of_several_lengths_is_asked_and_counted_at_each(served: Served) -> None:
+    """Its shares are set together; the catalog says something else later."""
+    catalog = served.gateway.catalog
+    assert isinstance(catalog, MemoryCatalog)
+    for length in (2, 4):
+        add(catalog, length, SLOW)
+    await hold(served, *BUCKETS)
+    catalog.set_stage([TaskName(name) for name in BUCKETS], ModelName("fast"), 1, Stage.RETIRED)
+    given = catalog.set_canary(
+        *(
+            Canary(task=TaskName(name), model=ModelName("fast"), version=1, share=1.0)
+            for name in BUCKETS
+        )
+    )
+    for _ in range(2):
+        assert catalog.set_stage([TASK.name], ModelName("late"), 1, Stage.RETIRED)
+        await until(lambda: served.gateway.known.catalog.revision == catalog.revision())
+        for row in ([1.0], [1.0, 2.0, 3.0], [1.0, 2.0]):
+            answer = await served.ask(asked(row))
+            assert (answer.status, answer.headers["x-choice-reason"]) == (200, "canary")
+    canaries = served.gateway.path.canaries
+    assert canaries is not None
+    told = canaries.counted()
+    assert [told[one.share_id]["canary"]["in_time"] for one in given] == [4, 2]
 
 
 async def test_a_row_that_is_too_long_is_refused(served: Served) -> None:

@@ -17,7 +17,14 @@ from controlplane.gateway.gateway import Gateway as Made
 from controlplane.gateway.http.http_server import HttpServer
 from controlplane.gateway.listening import bind
 from controlplane.gateway.neighbours import handover
-from controlplane.gateway.neighbours.handover import JOIN, SUFFIX, YES, Handover
+from controlplane.gateway.neighbours.handover import (
+    JOIN,
+    NOW,
+    SUFFIX,
+    YES,
+    Handover,
+    _reads_no_more,
+)
 from tests.controlplane.fleet import FailingCatalog, eventually, fleet, gateway
 from tests.controlplane.gateway.test_gateway import ROW, A, ready
 from variants.catalog.memory import MemoryCatalog
@@ -195,6 +202,16 @@ async def test_what_its_sender_may_still_read_is_not_taken(tmp_path: Path) -> No
     assert not takes.taken
     client.close()
     own.close()
+
+
+def test_who_says_too_late_that_it_reads_no_more_is_told() -> None:
+    """Else both gateways would close the connections: one has given up, the other given them."""
+    takes, gives = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    with takes, gives:
+        takes.settimeout(0.01)
+        assert not _reads_no_more(takes)
+        with pytest.raises(BrokenPipeError):
+            gives.sendall(NOW)
 
 
 async def test_a_gateway_leaves_while_clients_keep_their_connections(

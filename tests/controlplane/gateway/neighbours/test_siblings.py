@@ -14,7 +14,7 @@ import pytest
 
 from controlplane.gateway.counting.client_counters import OldKeyUse
 from controlplane.gateway.counting.counters import Counters
-from controlplane.gateway.counting.task_counters import CacheCounters
+from controlplane.gateway.counting.task_counters import GONE, CacheCounters
 from controlplane.gateway.neighbours import siblings
 from controlplane.gateway.neighbours.siblings import Siblings
 from tests.controlplane.fleet import eventually, fleet, gateway
@@ -257,6 +257,22 @@ async def test_what_is_left_is_merged_by_the_next_that_stops(tmp_path: Path) -> 
     assert len(left_in(tmp_path)) == 1
     assert (await all_of_them[0].total()).task("digits").errors == {"OVERLOADED": 4}
     await all_of_them[0].stop()
+
+
+async def test_who_stops_leaves_no_more_of_others_than_is_asked_for(tmp_path: Path) -> None:
+    """Else what was removed would be handed on for as long as gateways follow one another."""
+
+    def forget(total: Counters) -> None:
+        total.task("digits").forget_variants(())
+
+    gone = Siblings(tmp_path, "a", everything())
+    stops, stays = (Siblings(tmp_path, name, Counters(), forget) for name in "bc")
+    for one in (gone, stops, stays):
+        await one.start()
+    await gone.stop()
+    await stops.stop()
+    assert (await stays.total()).task("digits").variants.keys() == {GONE}
+    await stays.stop()
 
 
 async def test_what_another_version_left_is_no_error(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Any, cast
 import pytest
 
 from controlplane.demand_counters import accuracies_of
+from controlplane.gateway.counting.task_counters import GONE
 from controlplane.gateway.query.query_path import QueryPath
 from controlplane.gateway.reports import demand_report
 from controlplane.gateway.reports.demand_report import GONE_S, DemandReport
@@ -70,3 +71,33 @@ def test_a_task_that_comes_back_in_time_is_counted_on(monkeypatch: pytest.Monkey
     seen.reads(two(one, other))
     seen.now_s += GONE_S + 1.0
     assert seen.report.make()["tasks"]["two"]["errors"] == {"OVERLOADED": 1}
+
+
+def test_variants_that_were_removed_are_told_apart_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A task that gets a version each hour has no end of them; its sums stay as they were."""
+    old, new = variant("a", 0.9, task="one"), variant("b", 0.8, task="one")
+    seen = Reported(two(old, new), monkeypatch)
+    counters = seen.path.counters.task("one")
+
+    def answers(name: str) -> None:
+        counters.answered(
+            name, 5.0, 1, 10, 20, 0.5, True, batch_size=1, read_ms=0.0, encode_ms=0.0, now_ms=1.0
+        )
+        counters.variants[name].right += 1
+
+    for name in "aab":
+        answers(name)
+    seen.report.make()
+    seen.reads(two(new))
+    assert seen.report.make()["feedback"] == {"one": {"a": [2, 0], "b": [1, 0]}}
+    seen.now_s += GONE_S + 1.0
+    answers("b")
+    told = seen.report.make()
+    assert counters.variants.keys() == {"b", GONE}
+    assert (counters.variants[GONE].rows, counters.variants[GONE].batches) == (2, {1: [2, 40.0]})
+    assert (told["tasks"]["one"]["met"], told["feedback"]) == (4, {"one": {"b": [2, 0]}})
+    answers("a")  # it was under way all the time
+    assert seen.report.make()["tasks"]["one"]["met"] == 5
+    seen.reads(two(old, new))
+    seen.now_s += GONE_S + 1.0
+    assert seen.report.make()["feedback"]["one"] == {"b": [2, 0], "a": [1, 0]}

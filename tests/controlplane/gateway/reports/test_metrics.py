@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import httpx
@@ -13,7 +13,7 @@ from prometheus_client.core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from controlplane.gateway.counting.counters import Counters
-from controlplane.gateway.counting.task_counters import BOUNDS_MS
+from controlplane.gateway.counting.task_counters import BOUNDS_MS, GONE
 from controlplane.gateway.http.asgi import add_metrics_route
 from controlplane.gateway.reports.control_loop import (
     ControlLoopSeen,
@@ -306,3 +306,14 @@ async def test_queries_do_not_wait_while_prometheus_reads() -> None:
         text = (await client.get("/metrics")).text
     assert 'modelless_errors_total{code="OVERLOADED",task="digits"} 1.0' in text
     assert read.thread is not threading.main_thread()
+
+
+def test_what_removed_variants_had_counted_is_shown_nowhere() -> None:
+    """Added to a counter that is there it would be told as queries of now."""
+    counters = asked()
+    before = scraped(counters)
+    task = counters.task("digits")
+    task.of("gone").add(asdict(task.variants["mlp"]))
+    task.forget_variants({"mlp"})
+    assert task.variants[GONE].rows == task.variants["mlp"].rows
+    assert scraped(counters) == before
