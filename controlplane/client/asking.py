@@ -82,7 +82,8 @@ class Client:
         authorities: a private authority's, or the gateway's own.
 
         Raises:
-            InvalidInput: ``url`` is none, or the certificate cannot be read.
+            InvalidInput: ``url`` is none, no header can carry the token, or the certificate cannot
+                be read.
         """
         import httpx
 
@@ -183,7 +184,7 @@ class Client:
             )
             reply = read_reply(self._post(*sent, timeout_s), self.url)
             return as_arrays(reply) if arrays else reply
-        given = arrays_in(inputs, lists=arrays)
+        given = None if truncate else arrays_in(inputs, lists=arrays)
         if given is not None and (arrays or is_large(given)):
             signature = self._signatures.of(task) or self._signature(task)
             made = binary_content(signature, given, arrays=arrays, **needs)

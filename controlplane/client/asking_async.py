@@ -69,7 +69,8 @@ class AsyncClient:
         """As ``Client`` takes them.
 
         Raises:
-            InvalidInput: ``url`` is none, or the certificate cannot be read.
+            InvalidInput: ``url`` is none, no header can carry the token, or the certificate cannot
+                be read.
         """
         import httpx
 
@@ -132,7 +133,7 @@ class AsyncClient:
             )
             reply = read_reply(await self._post(*sent, timeout_s), self.url)
             return as_arrays(reply) if arrays else reply
-        given = arrays_in(inputs, lists=arrays)
+        given = None if truncate else arrays_in(inputs, lists=arrays)
         if given is not None and (arrays or is_large(given)):
             signature = self._signatures.of(task) or await self._signature(task)
             made = binary_content(signature, given, arrays=arrays, **needs)
