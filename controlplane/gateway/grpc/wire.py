@@ -20,6 +20,8 @@ sooner than the walk over the fields (decision 22)."""
 
 _RAW_INPUTS = 7
 _RAW_OUTPUTS_TAG = 6 << 3 | 2
+_PARAMETERS, _KEY, _VALUE, _STRING = 4, 1, 2, 3
+"""Parameters of a ``ModelInferResponse``; what an entry of a map has; an ``InferParameter``."""
 _LENGTH_DELIMITED = 2
 _FIXED = {1: 8, 5: 4}
 
@@ -48,9 +50,22 @@ def with_raw(message: Any, raw: Iterable[bytes | memoryview]) -> bytes:
     return b"".join(pieces)
 
 
-def nested(number: int, message: bytes) -> bytes:
-    """A message that consists of another one in the field of this number."""
-    return _head(number << 3 | _LENGTH_DELIMITED, len(message)) + message
+def nested(number: int, *message: bytes) -> bytes:
+    """A message that consists of another one in the field of this number, which comes in pieces."""
+    length = sum(map(len, message))
+    return b"".join([_head(number << 3 | _LENGTH_DELIMITED, length), *message])
+
+
+def as_parameters(headers: bytes) -> bytes:
+    """Header lines of an answer as parameters, to stand behind a ``ModelInferResponse``: a stream
+    has no metadata for each of its answers."""
+    lines = [line.partition(b": ") for line in headers.split(b"\r\n")[:-1]]
+    return b"".join(
+        [
+            nested(_PARAMETERS, nested(_KEY, name), nested(_VALUE, nested(_STRING, value)))
+            for name, _, value in lines
+        ]
+    )
 
 
 def _apart(data: bytes) -> tuple[bytes, list[bytes | memoryview]]:
