@@ -29,6 +29,7 @@ from controlplane.client.exchange import (
     TIMEOUT_S,
     Reply,
     asked_about,
+    asked_about_rows,
     checked,
     connection_options,
     feedback_content,
@@ -222,6 +223,7 @@ class Client:
         task: str,
         *,
         rows: int = 1,
+        length: int | None = None,
         latency_ms: float | None = None,
         accuracy: float | None = None,
         cost: float | None = None,
@@ -233,6 +235,9 @@ class Client:
     ) -> dict[str, Any]:
         """What would become of such a query now, and why; nothing is run, and it is no demand.
 
+        ``length`` is that of its longest row, for a task whose rows differ in length; without it
+        they are as long as the task takes them.
+
         Returns:
             What ``POST /v1/explain`` answers: ``outcome``, which is ``answered`` or ``refused``,
             ``answer`` or ``refusal``, ``plan`` in a sentence, and under ``variants`` for each a
@@ -243,9 +248,9 @@ class Client:
                 be refused for is part of the explanation and raises nothing.
         """
         content = query_content(
-            task, {"rows": rows}, latency_ms=latency_ms, accuracy=accuracy, cost=cost,
-            prefer=prefer, best_effort=best_effort, variant=variant, model_version=model_version,
-            priority=priority,
+            task, asked_about_rows(rows, length), latency_ms=latency_ms, accuracy=accuracy,
+            cost=cost, prefer=prefer, best_effort=best_effort, variant=variant,
+            model_version=model_version, priority=priority,
         )  # fmt: skip
         with typed_failures(self.url, self.timeout_s):
             response = self._http.post(

@@ -25,6 +25,7 @@ from controlplane.client.exchange import (
     TIMEOUT_S,
     Reply,
     asked_about,
+    asked_about_rows,
     checked,
     connection_options,
     feedback_content,
@@ -173,6 +174,7 @@ class AsyncClient:
         task: str,
         *,
         rows: int = 1,
+        length: int | None = None,
         latency_ms: float | None = None,
         accuracy: float | None = None,
         cost: float | None = None,
@@ -184,9 +186,9 @@ class AsyncClient:
     ) -> dict[str, Any]:
         """What would become of such a query now, and why, as ``Client.explain``."""
         content = query_content(
-            task, {"rows": rows}, latency_ms=latency_ms, accuracy=accuracy, cost=cost,
-            prefer=prefer, best_effort=best_effort, variant=variant, model_version=model_version,
-            priority=priority,
+            task, asked_about_rows(rows, length), latency_ms=latency_ms, accuracy=accuracy,
+            cost=cost, prefer=prefer, best_effort=best_effort, variant=variant,
+            model_version=model_version, priority=priority,
         )  # fmt: skip
         with typed_failures(self.url, self.timeout_s):
             async with self._turn:

@@ -202,6 +202,11 @@ def asked_about(inputs: Any, *, truncate: bool) -> dict[str, Any]:
     return {"inputs": inputs, "truncate": True} if truncate else {"inputs": inputs}
 
 
+def asked_about_rows(rows: int, length: int | None) -> dict[str, Any]:
+    """What an explanation is about: so many rows, of this length where they differ in it."""
+    return {"rows": rows} if length is None else {"rows": rows, "length": length}
+
+
 def query_content(task: str, about: Mapping[str, Any], **asked: Any) -> bytes:
     """The same as bytes of JSON; ``asked`` is what ``query_document`` takes.
 
@@ -359,9 +364,14 @@ _FIELDS = tuple(field.name for field in fields(Reply))
 
 
 def _listed(value: Any) -> Any:
-    """Arrays that are not laid out as JSON is, and tensors of any library, as lists."""
+    """Arrays that are not laid out as JSON is, tensors of any library, and tables that become
+    arrays, as lists."""
     if hasattr(value, "tolist"):
         return value.tolist()
+    if hasattr(value, "__array__"):
+        import numpy as np
+
+        return np.asarray(value).tolist()
     if isinstance(value, bytes):
         raise NotText("texts are str, and not bytes: decode them")
     raise TypeError(f"a {type(value).__name__} is no list of numbers")

@@ -82,6 +82,15 @@ async def test_what_would_be_refused_is_explained_and_raises_nothing(served: Ser
     assert {each["verdict"] for each in found["variants"]} == {"stopped"}
 
 
+async def test_the_length_of_rows_can_be_said_where_they_differ_in_it(served: Served) -> None:
+    said = "rows of task 'letters' have one length: leave 'length' out"
+    with pytest.raises(InvalidInput, match=said):
+        await using(served, lambda client: client.explain("letters", length=16))
+    async with AsyncClient(f"http://127.0.0.1:{served.port}", token=TOKEN) as client:
+        with pytest.raises(InvalidInput, match=said):
+            await client.explain("letters", length=16)
+
+
 async def test_an_explanation_of_an_unknown_task_is_an_error(served: Served) -> None:
     with pytest.raises(TaskNotFound):
         await using(served, lambda client: client.explain("nothing"))
