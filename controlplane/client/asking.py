@@ -25,6 +25,7 @@ from controlplane.client.exchange import (
     EXPLAIN_PATH,
     FEEDBACK_PATH,
     HEADERS,
+    IDLE_S,
     PATH,
     TIMEOUT_S,
     Reply,
@@ -92,7 +93,8 @@ class Client:
         self.timeout_s = timeout_s
         options = connection_options(self.url, token, certificate)
         self._signatures = Signatures()
-        self._connected = partial(httpx.Client, transport=transport, **options)
+        limits = httpx.Limits(keepalive_expiry=IDLE_S)  # one for each thread that asks
+        self._connected = partial(httpx.Client, transport=transport, limits=limits, **options)
         self._process = os.getpid()
         self._own = self._connected()
         self._inherited: list[httpx.Client] = []

@@ -21,6 +21,7 @@ from controlplane.client.exchange import (
     EXPLAIN_PATH,
     FEEDBACK_PATH,
     HEADERS,
+    IDLE_S,
     PATH,
     TIMEOUT_S,
     Reply,
@@ -77,7 +78,11 @@ class AsyncClient:
 
         self.url = named_url(url)
         self.timeout_s = timeout_s
-        limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
+        limits = httpx.Limits(
+            max_connections=connections,
+            max_keepalive_connections=connections,
+            keepalive_expiry=IDLE_S,
+        )
         options = connection_options(self.url, token, certificate)
         self._signatures = Signatures()
         self._http = httpx.AsyncClient(transport=transport, limits=limits, **options)

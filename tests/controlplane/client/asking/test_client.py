@@ -1,5 +1,7 @@
 """The client against a real gateway with real workers."""
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from traceback import format_exception
 from typing import Any
 
@@ -128,6 +130,32 @@ async def test_one_connection_is_kept(served: Served) -> None:
         return ours
 
     assert len(await using(served, ask)) == 1
+
+
+async def test_each_thread_keeps_its_connection(served: Served) -> None:
+    threads = 40
+
+    def ask(client: Client) -> tuple[set[int], set[int]]:
+        def query(_: int) -> None:
+            together.wait()
+            client.query("letters", [[0] * 4], variant=SLOW)
+
+        def ours() -> set[int]:
+            assert len(list(pool.map(query, range(threads)))) == threads
+            found: set[int] = set()
+            for one in psutil.Process().net_connections("tcp"):
+                match one.raddr, one.laddr, one.status:
+                    case (_, served.port), (_, port), psutil.CONN_ESTABLISHED:
+                        found.add(port)
+            return found
+
+        together = Barrier(threads)
+        with ThreadPoolExecutor(threads) as pool:
+            return ours(), ours()
+
+    first, second = await using(served, ask)
+    assert len(first) > 20
+    assert first <= second
 
 
 @pytest.mark.parametrize(
