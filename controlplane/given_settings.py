@@ -11,6 +11,7 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import AliasChoices, Field, ValidationInfo, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from controlplane.access.bearer import UNSENDABLE, tidied
 from controlplane.access.exposure import hosts_in, is_address_or_name, origins_in, refusal
 from controlplane.slices import slices_of
 from planner.batching.registry import BATCHING
@@ -348,6 +349,14 @@ class GivenSettings(BaseSettings):
     def _readable(cls, text: str, info: ValidationInfo) -> str:
         WRITTEN[str(info.field_name)](text)
         return text
+
+    @field_validator("api_token")
+    @classmethod
+    def _token_is_sendable(cls, token: str) -> str:
+        try:
+            return tidied(token)
+        except InvalidInput:
+            raise ValueError(UNSENDABLE) from None
 
     @field_validator("tls_cert", "tls_key", "client_keys")
     @classmethod

@@ -77,6 +77,16 @@ CLIENT_ERRORS = frozenset(
 """Codes of requests that are wrong in themselves, or that their client gave up. Who asks for more
 than there is, or too often, is refused by us."""
 
+UNSUPPORTED_CODING_STATUS = 415
+
+
+class UnsupportedCoding(InvalidInput):
+    """A body has a coding that is not taken: what RFC 9110, section 15.5.16, has a status for."""
+
+
+CODINGS = "gzip, deflate"
+"""Those that are taken, as the header ``Accept-Encoding`` names them."""
+
 _PLAIN: Mapping[str, type[ModellessError]] = {
     error.code: error
     for error in (
@@ -100,6 +110,8 @@ _PLAIN: Mapping[str, type[ModellessError]] = {
 
 def status_of(error: BaseException) -> int:
     """The HTTP status of an error; 500 for one that is not of our tree."""
+    if isinstance(error, UnsupportedCoding):
+        return UNSUPPORTED_CODING_STATUS
     return STATUS.get(error.code, 500) if isinstance(error, ModellessError) else 500
 
 
@@ -168,6 +180,8 @@ def error_headers(error: BaseException) -> dict[str, str]:
         return headers
     if isinstance(error, Unauthenticated):
         return {"WWW-Authenticate": "Bearer"}
+    if isinstance(error, UnsupportedCoding):
+        return {"Accept-Encoding": CODINGS}
     return {}
 
 

@@ -76,6 +76,12 @@ to.
 TOO_LONG: dict[int | str, dict[str, Any]] = {504: _described(504)}
 """What a route may answer as well that waits for workers."""
 _SLOW = _described(408, "INVALID_INPUT: the request has not come in full in time")
+_CODING = _described(415, "INVALID_INPUT: the body has a Content-Encoding that is not taken")
+_UNPACKED = {
+    "/v1/query", "/v1/explain", "/v2/models/{task}/infer",
+    "/v2/models/{task}/versions/{variant}/infer",
+}  # fmt: skip
+"""Routes whose bodies may come compressed."""
 _VALIDATION = ("HTTPValidationError", "ValidationError")
 """FastAPI's own, which nothing here answers: what is wrong in a request is a 400."""
 
@@ -86,13 +92,15 @@ def describe_errors(document: dict[str, Any]) -> None:
     Added are the schemas that ``ERRORS`` refers to, what becomes of a body that does not come in
     full, and how to show a token.
     """
-    for methods in document["paths"].values():
+    for path, methods in document["paths"].items():
         for route in methods.values():
             replies = route["responses"]
             if _VALIDATION[0] in str(replies.get("422", "")):
                 del replies["422"]
             if "requestBody" in route:
                 replies["408"] = _SLOW
+            if path in _UNPACKED:
+                replies["415"] = _CODING
             route["responses"] = dict(sorted(replies.items()))
     own = ErrorBody.model_json_schema(mode="serialization", ref_template=_REFERENCE)
     own = jsonable_encoder(own, exclude_none=True)  # as FastAPI writes those of results

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import orjson
 import typer
 
+from controlplane.access.bearer import authorization
 from controlplane.access.tls import public_context, trusting, trusting_nobody
 from controlplane.cli.outcome import NotRunning
 from controlplane.http_errors import parse_error
@@ -70,11 +71,10 @@ class Client:
         if not url.startswith(("http://", "https://")):
             raise wrong_url(url)
         self.url = url.rstrip("/")
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
         # Proxies from the environment are for the way out, not for a gateway on this machine.
         self._http = httpx.Client(
             base_url=self.url,
-            headers=headers,
+            headers=authorization(token),
             timeout=TIMEOUT_S,
             transport=transport,
             trust_env=False,

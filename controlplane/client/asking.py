@@ -25,10 +25,12 @@ from controlplane.client.exchange import (
     EXPLAIN_PATH,
     FEEDBACK_PATH,
     HEADERS,
+    IDLE_S,
     PATH,
     TIMEOUT_S,
     Reply,
     asked_about,
+    asked_about_rows,
     checked,
     connection_options,
     feedback_content,
@@ -82,7 +84,8 @@ class Client:
         authorities: a private authority's, or the gateway's own.
 
         Raises:
-            InvalidInput: ``url`` is none, or the certificate cannot be read.
+            InvalidInput: ``url`` is none, no header can carry the token, or the certificate cannot
+                be read.
         """
         import httpx
 
@@ -90,7 +93,8 @@ class Client:
         self.timeout_s = timeout_s
         options = connection_options(self.url, token, certificate)
         self._signatures = Signatures()
-        self._connected = partial(httpx.Client, transport=transport, **options)
+        limits = httpx.Limits(keepalive_expiry=IDLE_S)  # one for each thread that asks
+        self._connected = partial(httpx.Client, transport=transport, limits=limits, **options)
         self._process = os.getpid()
         self._own = self._connected()
         self._inherited: list[httpx.Client] = []
@@ -183,7 +187,7 @@ class Client:
             )
             reply = read_reply(self._post(*sent, timeout_s), self.url)
             return as_arrays(reply) if arrays else reply
-        given = arrays_in(inputs, lists=arrays)
+        given = None if truncate else arrays_in(inputs, lists=arrays)
         if given is not None and (arrays or is_large(given)):
             signature = self._signatures.of(task) or self._signature(task)
             made = binary_content(signature, given, arrays=arrays, **needs)
@@ -221,6 +225,7 @@ class Client:
         task: str,
         *,
         rows: int = 1,
+        length: int | None = None,
         latency_ms: float | None = None,
         accuracy: float | None = None,
         cost: float | None = None,
@@ -232,6 +237,9 @@ class Client:
     ) -> dict[str, Any]:
         """What would become of such a query now, and why; nothing is run, and it is no demand.
 
+        ``length`` is that of its longest row, for a task whose rows differ in length; without it
+        they are as long as the task takes them.
+
         Returns:
             What ``POST /v1/explain`` answers: ``outcome``, which is ``answered`` or ``refused``,
             ``answer`` or ``refusal``, ``plan`` in a sentence, and under ``variants`` for each a
@@ -242,9 +250,9 @@ class Client:
                 be refused for is part of the explanation and raises nothing.
         """
         content = query_content(
-            task, {"rows": rows}, latency_ms=latency_ms, accuracy=accuracy, cost=cost,
-            prefer=prefer, best_effort=best_effort, variant=variant, model_version=model_version,
-            priority=priority,
+            task, asked_about_rows(rows, length), latency_ms=latency_ms, accuracy=accuracy,
+            cost=cost, prefer=prefer, best_effort=best_effort, variant=variant,
+            model_version=model_version, priority=priority,
         )  # fmt: skip
         with typed_failures(self.url, self.timeout_s):
             response = self._http.post(

@@ -21,10 +21,12 @@ from controlplane.client.exchange import (
     EXPLAIN_PATH,
     FEEDBACK_PATH,
     HEADERS,
+    IDLE_S,
     PATH,
     TIMEOUT_S,
     Reply,
     asked_about,
+    asked_about_rows,
     checked,
     connection_options,
     feedback_content,
@@ -69,13 +71,18 @@ class AsyncClient:
         """As ``Client`` takes them.
 
         Raises:
-            InvalidInput: ``url`` is none, or the certificate cannot be read.
+            InvalidInput: ``url`` is none, no header can carry the token, or the certificate cannot
+                be read.
         """
         import httpx
 
         self.url = named_url(url)
         self.timeout_s = timeout_s
-        limits = httpx.Limits(max_connections=connections, max_keepalive_connections=connections)
+        limits = httpx.Limits(
+            max_connections=connections,
+            max_keepalive_connections=connections,
+            keepalive_expiry=IDLE_S,
+        )
         options = connection_options(self.url, token, certificate)
         self._signatures = Signatures()
         self._http = httpx.AsyncClient(transport=transport, limits=limits, **options)
@@ -132,7 +139,7 @@ class AsyncClient:
             )
             reply = read_reply(await self._post(*sent, timeout_s), self.url)
             return as_arrays(reply) if arrays else reply
-        given = arrays_in(inputs, lists=arrays)
+        given = None if truncate else arrays_in(inputs, lists=arrays)
         if given is not None and (arrays or is_large(given)):
             signature = self._signatures.of(task) or await self._signature(task)
             made = binary_content(signature, given, arrays=arrays, **needs)
@@ -172,6 +179,7 @@ class AsyncClient:
         task: str,
         *,
         rows: int = 1,
+        length: int | None = None,
         latency_ms: float | None = None,
         accuracy: float | None = None,
         cost: float | None = None,
@@ -183,9 +191,9 @@ class AsyncClient:
     ) -> dict[str, Any]:
         """What would become of such a query now, and why, as ``Client.explain``."""
         content = query_content(
-            task, {"rows": rows}, latency_ms=latency_ms, accuracy=accuracy, cost=cost,
-            prefer=prefer, best_effort=best_effort, variant=variant, model_version=model_version,
-            priority=priority,
+            task, asked_about_rows(rows, length), latency_ms=latency_ms, accuracy=accuracy,
+            cost=cost, prefer=prefer, best_effort=best_effort, variant=variant,
+            model_version=model_version, priority=priority,
         )  # fmt: skip
         with typed_failures(self.url, self.timeout_s):
             async with self._turn:

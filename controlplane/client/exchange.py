@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 from os import PathLike
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from controlplane.access.bearer import authorization
 from controlplane.access.tls import public_context, trusting, trusting_nobody
 from controlplane.http_errors import parse_error
 from variants.errors import DeadlineExceeded, InvalidInput, ModellessError, ReplicaLost
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
 
 URL = "http://127.0.0.1:8000"
 TIMEOUT_S = 30.0
+IDLE_S = 30.0
+"""How long a connection is kept that nothing is asked over: less than gateways, and proxies as they
+usually are, keep it. httpx has 5 s, and keeps 20 at most."""
+MOST_LATENCY_MS = 3_600_000
+"""The longest deadline that a query may have."""
 PATH = "/v1/query"
 EXPLAIN_PATH = "/v1/explain"
 FEEDBACK_PATH = "/v1/feedback"
@@ -91,7 +97,8 @@ def connection_options(
     is that of the environment.
 
     Raises:
-        InvalidInput: ``url`` is none, or the certificate cannot be read.
+        InvalidInput: ``url`` is none, no header can carry the token, or the certificate cannot be
+            read.
     """
     import httpx
 
@@ -105,7 +112,7 @@ def connection_options(
         token = os.environ.get("MODELLESS_API_TOKEN", "")
     return {
         "base_url": url,
-        "headers": {"Authorization": f"Bearer {token}"} if token else {},
+        "headers": authorization(token),
         # Proxies from the environment are for the way out, not for a gateway on this machine.
         "trust_env": False,
         "verify": _trust(url, certificate),
@@ -151,9 +158,9 @@ def checked(needs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def waits_s(timeout_s: float, needs: Mapping[str, Any]) -> float:
-    """How long a reply is waited for; a deadline that is no number is the gateway's to refuse."""
+    """How long a reply is waited for; a deadline that is none is the gateway's to refuse."""
     latency_ms = needs.get("latency_ms")
-    if not isinstance(latency_ms, int | float) or latency_ms < 0:
+    if not isinstance(latency_ms, int | float) or not 0 <= latency_ms <= MOST_LATENCY_MS:
         return timeout_s
     return timeout_s + latency_ms / 1000
 
@@ -196,6 +203,11 @@ def query_document(
 def asked_about(inputs: Any, *, truncate: bool) -> dict[str, Any]:
     """What a query is about: its rows, and whether longer texts are cut off."""
     return {"inputs": inputs, "truncate": True} if truncate else {"inputs": inputs}
+
+
+def asked_about_rows(rows: int, length: int | None) -> dict[str, Any]:
+    """What an explanation is about: so many rows, of this length where they differ in it."""
+    return {"rows": rows} if length is None else {"rows": rows, "length": length}
 
 
 def query_content(task: str, about: Mapping[str, Any], **asked: Any) -> bytes:
@@ -355,9 +367,14 @@ _FIELDS = tuple(field.name for field in fields(Reply))
 
 
 def _listed(value: Any) -> Any:
-    """Arrays that are not laid out as JSON is, and tensors of any library, as lists."""
+    """Arrays that are not laid out as JSON is, tensors of any library, and tables that become
+    arrays, as lists."""
     if hasattr(value, "tolist"):
         return value.tolist()
+    if hasattr(value, "__array__"):
+        import numpy as np
+
+        return np.asarray(value).tolist()
     if isinstance(value, bytes):
         raise NotText("texts are str, and not bytes: decode them")
     raise TypeError(f"a {type(value).__name__} is no list of numbers")

@@ -8,8 +8,9 @@ production. Nothing is chosen, timed or run: whether an SLO can be met is the fu
 Imports httpx, which the package itself does not before it asks.
 """
 
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from threading import Lock
 from typing import Any
 from urllib.parse import unquote
@@ -19,14 +20,42 @@ import orjson
 
 from controlplane.client.asking import Client
 from controlplane.client.asking_async import AsyncClient
-from controlplane.client.exchange import FEEDBACK_PATH, PATH, Reply, Unreachable
+from controlplane.client.exchange import (
+    FEEDBACK_PATH,
+    MOST_LATENCY_MS,
+    PATH,
+    Reply,
+    Unreachable,
+)
 from controlplane.client.pictures import HEADERS
 from controlplane.http_errors import error_body, error_headers, request_id, status_of
-from variants.errors import InvalidInput, ModellessError, NotFound, TaskNotFound
+from variants.errors import Conflict, InvalidInput, ModellessError, NotFound, TaskNotFound
+from variants.figures import read_number
 from variants.types import Prefer
 
 URL = "http://modelless.test"
 _V2 = "/v2/models/"
+_SLO = {"latency_ms", "accuracy", "cost", "prefer"}
+_BESIDE = {"best_effort", "model_version", "priority", "variant"}
+_ALWAYS = {"inputs", "task", "truncate"}
+_TASK = "X-Modelless-Task"
+_SAY = {**HEADERS, "best_effort": "X-Modelless-Best-Effort"}
+"""What a query asks for, and the header that says it beside a picture."""
+_READ_BY = ("Image-Mean", "Image-Std")
+_OURS = ("slo-", "image-", "x-modelless-")
+_NUMBERS: Mapping[str, tuple[Callable[[float], bool], str]] = {
+    "latency_ms": (
+        lambda number: 0 < number <= MOST_LATENCY_MS,
+        f"be above 0 and at most {MOST_LATENCY_MS:,}",
+    ),
+    "accuracy": (lambda number: 0 <= number <= 1, "be between 0 and 1, such as 0.97 for 97 %"),
+    "cost": (lambda number: number >= 0, "not be negative"),
+    "priority": (
+        lambda number: number >= 0 and number == int(number),
+        "be a whole number that is not negative",
+    ),
+}
+"""What numbers have to be."""
 _IN_HEADERS = ("choice_reason", "request_id")
 """Fields of a reply that travel beside its body."""
 
@@ -149,7 +178,7 @@ class FakeGateway:
                 asked = _asked(request)
                 return self._query(asked, id_)
             case "POST", path if path == FEEDBACK_PATH:
-                return self._feedback(orjson.loads(request.content)), {"X-Request-Id": id_}
+                return self._feedback(*_word(request.content)), {"X-Request-Id": id_}
             case "GET", path if path.startswith(_V2) and unquote(path[len(_V2) :]) in self._tasks:
                 # Without inputs, so that large arrays come as JSON too.
                 return {"name": path[len(_V2) :], "inputs": [], "outputs": []}, {}
@@ -170,20 +199,21 @@ class FakeGateway:
                 del body[name]
         return body, {"X-Request-Id": id_, "X-Choice-Reason": reply.choice_reason}
 
-    def _feedback(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        id_, labels = document["request_id"], tuple(document["labels"])
+    def _feedback(self, id_: str, labels: tuple[str, ...]) -> dict[str, Any]:
         if (given := self._given.get(id_)) is None:
             raise NotFound("no answer with this request id was given")
         task, reply = given
         if len(labels) != len(reply.labels):
             raise InvalidInput(f"{len(labels)} labels for an answer with {len(reply.labels)} rows")
         with self._lock:
-            anew = (id_, labels) not in self.told
+            before = next((said for told, said in self.told if told == id_), None)
+            if before not in (None, labels):
+                raise Conflict("other labels were given for this request before")
             self.told.append((id_, labels))
         right = sum(str(ours) == said for ours, said in zip(reply.labels, labels, strict=True))
         return {
             "request_id": id_, "task": task, "variant": reply.variant, "right": right,
-            "wrong": len(labels) - right, "anew": anew,
+            "wrong": len(labels) - right, "anew": before is None,
         }  # fmt: skip
 
 
@@ -193,56 +223,110 @@ def _asked(request: httpx.Request) -> Asked:
     Raises:
         InvalidInput: it says what no gateway takes.
     """
-    if request.headers.get("Content-Type", "").startswith("image/"):
-        found = _asked_by_picture(request)
+    if request.headers.get("Content-Type", "").lower().startswith("image/"):
+        said = _said_of_picture(request)
     else:
-        found = _asked_as_json(request.content)
-    _check(found)
+        said = _said_as_json(request)
+    return Asked(**_checked(said))
+
+
+def _said_of_picture(request: httpx.Request) -> dict[str, Any]:
+    known = {header.lower() for header in (*_SAY.values(), _TASK, *_READ_BY)}
+    for name in request.headers:
+        if name.startswith(_OURS) and name not in known:
+            raise InvalidInput(f"a query by image has no header {name!r}")
+    said: dict[str, Any] = {
+        name: text
+        for name, header in _SAY.items()
+        if (text := request.headers.get(header)) is not None
+    }
+    task = request.headers.get(_TASK) or request.url.params.get("task")
+    if not task:
+        raise InvalidInput(f"an image names its task in the header {_TASK}, or as {PATH}?task=NAME")
+    return {**said, "task": task, "image": request.content}
+
+
+def _said_as_json(request: httpx.Request) -> dict[str, Any]:
+    for name, header in _SAY.items():
+        if header in request.headers:
+            where = f"slo.{name}" if name in _SLO else name
+            raise InvalidInput(
+                f"header {header} counts for a picture alone; in JSON {where} says it"
+            )
+    try:
+        document = orjson.loads(request.content)
+    except orjson.JSONDecodeError as error:
+        raise InvalidInput(f"the body is not valid JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise InvalidInput('the body must be a JSON object such as {"task": ..., "inputs": [...]}')
+    slo = document.pop("slo", None)
+    if slo is not None and not isinstance(slo, dict):
+        raise InvalidInput('\'slo\' must be an object such as {"latency_ms": 50, "accuracy": 0.95}')
+    slo = slo or {}
+    if wrong := sorted(document.keys() & _SLO):
+        raise InvalidInput(f'{wrong[0]!r} stands in \'slo\': {{"slo": {{"{wrong[0]}": ...}}}}')
+    if wrong := sorted(slo.keys() & _BESIDE):
+        raise InvalidInput(f"{wrong[0]!r} stands beside 'slo', not in it")
+    if wrong := sorted(document.keys() - _BESIDE - _ALWAYS | slo.keys() - _SLO):
+        raise InvalidInput(f"unknown field: {wrong[0]}")
+    if not isinstance(document.get("task"), str):
+        raise InvalidInput("'task' is missing: the name of a task")
+    inputs = document.get("inputs")
+    rows = list(inputs.values()) if isinstance(inputs, dict) else [inputs]
+    if not rows or not all(isinstance(each, list) and each for each in rows):
+        raise InvalidInput("'inputs' is missing: a list of rows")
+    return {**document, **slo}
+
+
+def _checked(said: dict[str, Any]) -> dict[str, Any]:
+    """What is said and not null, with numbers for texts of them.
+
+    Raises:
+        InvalidInput: a value is none that a gateway takes.
+    """
+    found = {name: value for name, value in said.items() if value is not None}
+    for name, (fits, must) in _NUMBERS.items():
+        if name in found:
+            where = f"slo.{name}" if name in _SLO else name
+            number = _number(found[name], where)
+            if not fits(number):
+                raise InvalidInput(f"{where} must {must}")
+            found[name] = int(number) if name == "priority" else number
+    if found.get("prefer", Prefer.COST) not in list(Prefer):
+        raise InvalidInput(f"slo.prefer must be one of: {', '.join(Prefer)}")
+    for name in ("best_effort", "truncate"):
+        if name in found:
+            flag = found[name]
+            if type(flag) is not bool and flag not in ("true", "false"):
+                raise InvalidInput(f"{name} must be true or false")
+            found[name] = flag is True or flag == "true"
     return found
 
 
-def _asked_by_picture(request: httpx.Request) -> Asked:
-    said: dict[str, Any] = {
-        name: text
-        for name, header in HEADERS.items()
-        if (text := request.headers.get(header)) is not None
-    }
-    for name in ("latency_ms", "accuracy", "cost"):
-        if name in said:
-            said[name] = float(said[name])
-    if "priority" in said:
-        said["priority"] = int(said["priority"])
-    return Asked(
-        task=str(request.url.params.get("task") or request.headers["X-Modelless-Task"]),
-        image=request.content,
-        best_effort=request.headers.get("X-Modelless-Best-Effort") == "true",
-        **said,
-    )
-
-
-def _asked_as_json(body: bytes) -> Asked:
+def _number(value: Any, where: str) -> float:
     try:
-        document = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise InvalidInput("the body is not JSON") from error
-    slo = document.pop("slo", None) or {}
-    known = {field.name for field in fields(Asked)}
-    if unknown := sorted((document.keys() | slo.keys()) - known):
-        raise InvalidInput(f"unknown field: {unknown[0]}")
-    if "task" not in document:
-        raise InvalidInput("'task' is missing: the name of a task")
-    return Asked(**document, **slo)
+        number = read_number(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise InvalidInput(f"{where} must be a number, not {value[:40]!r}") from error
+    if type(number) not in (int, float) or not math.isfinite(number):
+        raise InvalidInput(f"{where} must be a number")
+    return float(number)
 
 
-def _check(asked: Asked) -> None:
-    if asked.inputs is None and asked.image is None:
-        raise InvalidInput("'inputs' is missing: a list of rows")
-    if asked.accuracy is not None and not 0 <= asked.accuracy <= 1:
-        raise InvalidInput("slo.accuracy must be between 0 and 1, such as 0.97 for 97 %")
-    if asked.latency_ms is not None and asked.latency_ms <= 0:
-        raise InvalidInput("slo.latency_ms must be above 0")
-    if asked.prefer is not None and asked.prefer not in list(Prefer):
-        raise InvalidInput(f"slo.prefer must be one of: {', '.join(Prefer)}")
+def _word(content: bytes) -> tuple[str, tuple[str, ...]]:
+    """A request id and labels, of a request for ``/v1/feedback``.
+
+    Raises:
+        InvalidInput: it says something else.
+    """
+    try:
+        match orjson.loads(content):
+            case {"request_id": str(id_), "labels": [_, *_] as labels, **rest} if not rest:
+                if all(isinstance(label, str) for label in labels):
+                    return id_, tuple(labels)
+    except orjson.JSONDecodeError:
+        pass
+    raise InvalidInput('the body must be {"request_id": "...", "labels": ["..."]}')
 
 
 def _json(status: int, body: bytes, headers: Mapping[str, str]) -> httpx.Response:

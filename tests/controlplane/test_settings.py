@@ -291,3 +291,10 @@ def test_no_body_that_is_taken_becomes_a_frame_that_is_not(tmp_path: Path) -> No
     for most_mib in (1, 16, 100):
         settings = load_settings(state_dir=tmp_path, max_body_mib=most_mib)
         assert settings.max_frame_mib > widest * most_mib
+
+
+def test_a_token_is_one_that_a_header_can_carry(tmp_path: Path) -> None:
+    assert load_settings(state_dir=tmp_path, api_token="open sesame\n").api_token == "open sesame"
+    with pytest.raises(InvalidInput, match="MODELLESS_API_TOKEN: a header carries") as refused:
+        load_settings(state_dir=tmp_path, api_token="open sésame")
+    assert "sésame" not in refused.value.message

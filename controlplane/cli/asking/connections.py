@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, cast
 from urllib.parse import urlsplit
 
+from controlplane.access.bearer import authorization
 from controlplane.cli.gateway_client import Access, wrong_url
 
 CONNECT_S = 10.0
@@ -53,14 +54,13 @@ class Connections:
         """``headers`` go with every request.
 
         Raises:
-            InvalidInput: the URL is none.
+            InvalidInput: the URL is none, or no header can carry the token.
         """
         self.url = access.url
         self._host, self._port, self._prefix, secure = _place(access.url)
         self._tls = access.trust() if secure else None
-        said = {"Host": urlsplit(access.url).netloc.rpartition("@")[2], **(headers or {})}
-        if access.token:
-            said["Authorization"] = f"Bearer {access.token}"
+        host = urlsplit(access.url).netloc.rpartition("@")[2]
+        said = {"Host": host, **(headers or {}), **authorization(access.token)}
         self._headers = "".join(f"{name}: {value}\r\n" for name, value in said.items()).encode()
         self._most = most
         self._open = 0

@@ -33,7 +33,7 @@ _ERROR: dict[str, Any] = {
         }
     }
 }
-_STATUSES = (400, 401, 403, 404, 413, 422, 429, 500, 503, 504)
+_STATUSES = (400, 401, 403, 404, 413, 415, 422, 429, 500, 503, 504)
 
 ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"description": "An error, as in OpenAI's API.", "content": _ERROR}

@@ -9,7 +9,7 @@ import orjson
 
 from controlplane.gateway.grpc.messages import ModelInferResponse, ModelStreamInferResponse
 from controlplane.gateway.grpc.statuses import sentence, status_of
-from controlplane.gateway.grpc.wire import nested, read_request
+from controlplane.gateway.grpc.wire import as_parameters, nested, read_request
 from controlplane.gateway.query.query_context import Respond
 from variants.errors import InvalidInput
 
@@ -83,9 +83,9 @@ class StreamWriter:
 
 def _streamed(request: bytes, answer: Answer) -> bytes:
     """An answer as a ``ModelStreamInferResponse``; a stream goes on after an error."""
-    status, body, _ = answer
+    status, body, headers = answer
     if status == 200:
-        return nested(_INFER_RESPONSE, body)
+        return nested(_INFER_RESPONSE, body, as_parameters(headers))
     error = orjson.loads(body)
     response = ModelInferResponse()
     try:

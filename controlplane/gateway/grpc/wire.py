@@ -20,6 +20,8 @@ sooner than the walk over the fields (decision 22)."""
 
 _RAW_INPUTS = 7
 _RAW_OUTPUTS_TAG = 6 << 3 | 2
+_PARAMETERS, _KEY, _VALUE, _STRING = 4, 1, 2, 3
+"""Parameters of a ``ModelInferResponse``; what an entry of a map has; an ``InferParameter``."""
 _LENGTH_DELIMITED = 2
 _FIXED = {1: 8, 5: 4}
 
@@ -48,9 +50,26 @@ def with_raw(message: Any, raw: Iterable[bytes | memoryview]) -> bytes:
     return b"".join(pieces)
 
 
-def nested(number: int, message: bytes) -> bytes:
-    """A message that consists of another one in the field of this number."""
-    return _head(number << 3 | _LENGTH_DELIMITED, len(message)) + message
+def nested(number: int, *message: bytes) -> bytes:
+    """A message that consists of another one in the field of this number, which comes in pieces."""
+    length = sum(map(len, message))
+    return b"".join([_head(number << 3 | _LENGTH_DELIMITED, length), *message])
+
+
+def as_parameters(headers: bytes) -> bytes:
+    """Header lines of an answer as parameters, to stand behind a ``ModelInferResponse``: a stream
+    has no metadata for each of its answers."""
+    lines = [line.partition(b": ") for line in headers.split(b"\r\n")[:-1]]
+    return b"".join([_parameter(name, value) for name, _, value in lines])
+
+
+def _parameter(name: bytes, value: bytes) -> bytes:
+    named, said = len(name), len(value)
+    if named + said + 6 < 128:  # each length is one byte: the same as below, sooner
+        return b"\x22%c\x0a%c%b\x12%c\x1a%c%b" % (
+            named + said + 6, named, name, said + 2, said, value,
+        )  # fmt: skip
+    return nested(_PARAMETERS, nested(_KEY, name), nested(_VALUE, nested(_STRING, value)))
 
 
 def _apart(data: bytes) -> tuple[bytes, list[bytes | memoryview]]:

@@ -39,7 +39,7 @@ from controlplane.gateway.protection.connections import ConnectionCaps
 from controlplane.gateway.query.early_refusals import LainMs, known_to_be_new
 from controlplane.gateway.query.query_context import Respond
 from controlplane.gateway.query.query_path import QueryPath, monotonic_ms
-from variants.errors import InvalidInput, ModellessError
+from variants.errors import InvalidInput, ModellessError, NotFound
 from workers.process.sparing_log import SparingLog
 
 sparing = SparingLog(logging.getLogger(__name__))
@@ -338,7 +338,8 @@ class Front(BreakingOff):
         """``/v2/models/{task}/infer`` or ``/v2/models/{task}/versions/{variant}/infer``."""
         named = task_and_variant(exchange.target)
         if named is None:
-            self._fail(exchange, InvalidInput("not an inference route"))
+            where = exchange.target.decode("latin-1")
+            self._fail(exchange, NotFound(f"there is nothing at POST {where}"))
             return
         self.path.handle_v2(
             *named,

@@ -138,7 +138,7 @@ class Entrance:
 
     def _asked_by_image(self, request: Request) -> dict[str, Any]:
         try:
-            return asked_by_image(request.headers, request.query_params.get("task"))
+            return asked_by_image(request.headers, request.query_params)
         except ModellessError:
             self._path.refused_unread(self._client_of(request))
             raise

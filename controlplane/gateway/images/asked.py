@@ -26,14 +26,15 @@ OUTLINE = "x-modelless-slo"
 OURS = ("slo-", "image-", "x-modelless-")
 """How headers begin that ask for something."""
 KNOWN = (TASK, *SLO, PREFER, *BESIDE, MEAN, STD, OUTLINE)
+_IN_HEADERS = {**SLO, PREFER: "prefer", **BESIDE}
 
 
-def asked_by_image(fields: Mapping[str, str], task: str | None) -> dict[str, Any]:
+def asked_by_image(fields: Mapping[str, str], parameters: Mapping[str, str]) -> dict[str, Any]:
     """What is asked, as the reader's process is told.
 
     Args:
         fields: the request's headers by their names in lower case.
-        task: its parameter ``task``, if it has one.
+        parameters: those of its address, of which ``task`` may name the task.
 
     Returns:
         ``task``; ``slo`` and what else ``BESIDE`` names as in a JSON body; ``mean``
@@ -41,10 +42,16 @@ def asked_by_image(fields: Mapping[str, str], task: str | None) -> dict[str, Any
         None.
 
     Raises:
-        InvalidInput: the task is not named, or a header is no number, or nearly one of these.
+        InvalidInput: the task is not named, or a header is no number, or nearly one of these, or
+            the address says what a header has to say.
     """
     _refuse_unknown(fields)
-    named = fields.get(TASK) or task
+    for header, name in _IN_HEADERS.items():
+        if name in parameters:
+            raise InvalidInput(
+                f"an image says {name!r} in the header {shown(header)}, not in its address"
+            )
+    named = fields.get(TASK) or parameters.get("task")
     if not named:
         raise InvalidInput(
             "an image names its task in the header X-Modelless-Task, or as /v1/query?task=NAME"

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
+from controlplane.http_errors import UnsupportedCoding
 from variants.errors import Internal, InvalidInput, ModellessError, Overloaded, PayloadTooLarge
 from workers.process.sparing_log import SparingLog
 
@@ -227,13 +228,13 @@ def coding_of(message: bytes) -> bytes:
     return b"deflate" if message[:1] == b"\x78" else b""
 
 
-def unsupported(coding: bytes) -> InvalidInput | None:
+def unsupported(coding: bytes) -> UnsupportedCoding | None:
     """What is wrong with a header ``Content-Encoding``, if anything."""
     name = coding.strip().lower()
     if name in WINDOWS or name == IDENTITY:
         return None
     shown = coding[:80].decode("latin-1")
-    return InvalidInput(f"Content-Encoding {shown!r} is not supported; gzip and deflate are")
+    return UnsupportedCoding(f"Content-Encoding {shown!r} is not supported; gzip and deflate are")
 
 
 def accepted(header: bytes) -> bytes:

@@ -260,7 +260,8 @@ def _task_at(name: Any, tasks: Mapping[TaskName, Task], length: Any) -> Task:
 
 def _without_default(document: Mapping[str, Any]) -> Mapping[str, Any]:
     """The same without what changes nothing: clients made of the OpenAPI document say it too."""
-    if document.get(TRUNCATE) is not False:
+    truncate = document.get(TRUNCATE, True)
+    if truncate is not False and truncate is not None:
         return document
     return {name: value for name, value in document.items() if name != TRUNCATE}
 
@@ -342,6 +343,9 @@ _PICTURE = (
 _OTHERS = (
     (b"\x89PNG", _PICTURE),
     (b"\xff\xd8\xff", _PICTURE),
+    (b"\x1f\x8b", "compressed: say Content-Encoding: gzip, or leave it as it is"),
+    (b"\xff\xfe", "text in UTF-16: send it in UTF-8"),
+    (b"\xfe\xff", "text in UTF-16: send it in UTF-8"),
     (b"--", "a form: send JSON, or a picture alone with its Content-Type"),
     (b"task=", 'a form: send JSON, such as {"task": ..., "inputs": [...]}'),
 )

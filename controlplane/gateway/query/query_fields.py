@@ -207,8 +207,11 @@ def timeout_in(parameters: Mapping[str, Any]) -> float | None:
 
 
 def flag_of(value: Any, name: str) -> bool:
+    """A flag; null is none, as for every field of a query."""
     if type(value) is bool:
         return value
+    if value is None:
+        return False
     if value in ("true", "false"):
         return bool(value == "true")
     raise InvalidInput(f"{name} must be true or false")

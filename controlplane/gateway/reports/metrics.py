@@ -138,10 +138,11 @@ class GatewayCollector(Collector):
                 queue.add_metric([task, variant], c.queue_us / 1e6)
                 run.add_metric([task, variant], c.run_us / 1e6)
                 cost.add_metric([task, variant], c.cost_usd)
-            infeasible.add_metric([task], counters.infeasible_answered)
-            blocked.add_metric([task], counters.blocked)
-            waited.add_metric([task], counters.gave_up_ms / 1000)
-            allowed.add_metric([task], counters.gave_up_of_ms / 1000)
+            if task:  # what named none has ended in errors, and in nothing else
+                infeasible.add_metric([task], counters.infeasible_answered)
+                blocked.add_metric([task], counters.blocked)
+                waited.add_metric([task], counters.gave_up_ms / 1000)
+                allowed.add_metric([task], counters.gave_up_of_ms / 1000)
             for code, count in counters.errors.items():
                 errors.add_metric([task, code], count)
             for reason, count in counters.choices.items():
@@ -232,6 +233,8 @@ class GatewayCollector(Collector):
             "modelless_query_seconds", "First byte received to reply", labels=["task"]
         )
         for task, counters in list(self._counters.tasks.items()):
+            if not task:
+                continue
             total, buckets = 0, []
             for bound, count in zip((*BOUNDS_MS, None), counters.buckets, strict=True):
                 total += count

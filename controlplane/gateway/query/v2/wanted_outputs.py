@@ -45,15 +45,21 @@ def v2_form(outputs: Any, parameters: Mapping[str, Any], task: Task, id_: str | 
         if not isinstance(name, str):
             expected = ", ".join(known)
             raise InvalidInput(f"each of 'outputs' must be an object with a name of: {expected}")
-        if name not in known or name in names:
-            raise InvalidInput(f"output {shown(name)} is not an output of the task, or named twice")
+        if name not in known:
+            expected = ", ".join(known)
+            raise InvalidInput(
+                f"output {shown(name)} is not an output of the task, which has: {expected}"
+            )
+        if name in names:
+            raise InvalidInput(f"output {shown(name)} is asked for twice")
         names.append(name)
         own = parameters_of(entry, "parameters of output", name)
         if REGION in own:
             raise not_shared(f"output {name!r}")
         if count := own.get("classification"):
             classes[name] = _classes(count, task)
-        if flag_of(own.get("binary_data", default), "binary_data"):
+        binary = own.get("binary_data")
+        if default if binary is None else flag_of(binary, "binary_data"):
             raw.add(name)
     return V2Request(id=id_, outputs=tuple(names), binary=frozenset(raw), classes=classes)
 

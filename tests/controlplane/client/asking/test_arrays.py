@@ -119,6 +119,26 @@ async def test_arrays_that_a_task_does_not_take_are_refused_as_lists_are(
         assert isinstance(refused, InvalidInput)
 
 
+class Table:
+    """As pandas has it: it becomes an array, and no list by itself."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.full((self.rows, 4), 2.0, dtype)
+
+
+@pytest.mark.parametrize("rows", [1, 8])
+async def test_a_table_is_taken_as_the_array_that_it_becomes(
+    served: Served, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    monkeypatch.setattr("controlplane.client.binary.LEAST_BYTES", 8 * 4 * 8)  # with 8 rows
+    alone = await using(served, lambda client: client.query("letters", Table(rows)))
+    named = await using(served, lambda client: client.query("letters", {"x": Table(rows)}))
+    assert alone.outputs == named.outputs == [[2.0] * 4] * rows
+
+
 async def test_arrays_that_are_not_finite_are_refused(served: Served) -> None:
     rows = np.full((8, 4), np.inf, np.float32)
     assert "finite" in (await refusal(served, inputs=rows, arrays=True)).message

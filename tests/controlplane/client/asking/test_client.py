@@ -1,5 +1,7 @@
 """The client against a real gateway with real workers."""
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from traceback import format_exception
 from typing import Any
 
@@ -82,6 +84,15 @@ async def test_what_would_be_refused_is_explained_and_raises_nothing(served: Ser
     assert {each["verdict"] for each in found["variants"]} == {"stopped"}
 
 
+async def test_the_length_of_rows_can_be_said_where_they_differ_in_it(served: Served) -> None:
+    said = "rows of task 'letters' have one length: leave 'length' out"
+    with pytest.raises(InvalidInput, match=said):
+        await using(served, lambda client: client.explain("letters", length=16))
+    async with AsyncClient(f"http://127.0.0.1:{served.port}", token=TOKEN) as client:
+        with pytest.raises(InvalidInput, match=said):
+            await client.explain("letters", length=16)
+
+
 async def test_an_explanation_of_an_unknown_task_is_an_error(served: Served) -> None:
     with pytest.raises(TaskNotFound):
         await using(served, lambda client: client.explain("nothing"))
@@ -121,6 +132,32 @@ async def test_one_connection_is_kept(served: Served) -> None:
     assert len(await using(served, ask)) == 1
 
 
+async def test_each_thread_keeps_its_connection(served: Served) -> None:
+    threads = 40
+
+    def ask(client: Client) -> tuple[set[int], set[int]]:
+        def query(_: int) -> None:
+            together.wait()
+            client.query("letters", [[0] * 4], variant=SLOW)
+
+        def ours() -> set[int]:
+            assert len(list(pool.map(query, range(threads)))) == threads
+            found: set[int] = set()
+            for one in psutil.Process().net_connections("tcp"):
+                match one.raddr, one.laddr, one.status:
+                    case (_, served.port), (_, port), psutil.CONN_ESTABLISHED:
+                        found.add(port)
+            return found
+
+        together = Barrier(threads)
+        with ThreadPoolExecutor(threads) as pool:
+            return ours(), ours()
+
+    first, second = await using(served, ask)
+    assert len(first) > 20
+    assert first <= second
+
+
 @pytest.mark.parametrize(
     ("changes", "kind", "sentence"),
     [
@@ -130,6 +167,14 @@ async def test_one_connection_is_kept(served: Served) -> None:
         ({"inputs": [b"a text"]}, InvalidInput, "sent: texts are str, and not bytes: decode them"),
         ({"inputs": np.array([b"a"])}, InvalidInput, "sent: texts are str, and not bytes"),
         ({"accuracy": 2}, InvalidInput, "slo.accuracy"),
+        ({"latency_ms": 1e300}, InvalidInput, "slo.latency_ms must be above 0 and at most"),
+        ({"latency_ms": 10**400}, InvalidInput, "the query cannot be sent: Integer exceeds"),
+        ({"inputs": np.zeros((1, 4)), "truncate": True}, InvalidInput, "'truncate' is for texts"),
+        (
+            {"inputs": np.zeros((1, 4)), "truncate": True, "arrays": True},
+            InvalidInput,
+            "'truncate' is for texts",
+        ),
         ({"prefer": "speed"}, InvalidInput, "slo.prefer"),
         ({"token": "wrong"}, Unauthenticated, "not known here"),
         ({"variant": LATE, "latency_ms": 20}, DeadlineExceeded, "20 ms"),

@@ -13,7 +13,7 @@ from PIL import Image
 import controlplane.client as modelless
 from controlplane.client.testing import URL, Asked, FakeGateway, answer
 from controlplane.http_errors import STATUS
-from tests.controlplane.client.asking.asked import using
+from tests.controlplane.client.asking.asked import TOKEN, using
 from tests.controlplane.serving import FAST, Served
 from variants.errors import ModellessError
 
@@ -146,6 +146,65 @@ async def test_what_no_gateway_takes_it_does_not_take_either(
     assert str(met.value).startswith(str(faked.value))
 
 
+BODY: dict[str, Any] = {"task": "letters", "inputs": [[0.0] * 4]}
+
+
+def picture(**headers: str) -> dict[str, Any]:
+    return {"content": b"", "headers": {"Content-Type": "Image/PNG", **headers}}
+
+
+@pytest.mark.parametrize(
+    ("path", "sent"),
+    [
+        ("query", {"json": {**BODY, "latency_ms": 50}}),
+        ("query", {"json": {**BODY, "slo": {"priority": 1}}}),
+        ("query", {"json": {**BODY, "slo": {"latency": 50}}}),
+        ("query", {"json": {**BODY, "slo": {"latency_ms": "soon"}}}),
+        ("query", {"json": {**BODY, "slo": {"latency_ms": 3_600_001}}}),
+        ("query", {"json": {**BODY, "slo": {"cost": -1}}}),
+        ("query", {"json": {**BODY, "slo": {"accuracy": True}}}),
+        ("query", {"json": {**BODY, "slo": [50]}}),
+        ("query", {"json": {**BODY, "priority": 1.5}}),
+        ("query", {"json": {**BODY, "best_effort": "yes"}}),
+        ("query", {"json": {**BODY, "best_effort": 1}}),
+        ("query", {"json": {**BODY, "image": "cat.png"}}),
+        ("query", {"json": {**BODY, "inputs": []}}),
+        ("query", {"json": {**BODY, "inputs": 5}}),
+        ("query", {"json": [BODY]}),
+        ("query", {"json": BODY, "headers": {"SLO-Accuracy": "0.9"}}),
+        ("query", picture()),
+        ("query?task=letters", picture(**{"SLO-Cost": "a"})),
+        ("query?task=letters", picture(**{"SLO-Late": "5"})),
+        ("feedback", {"json": {"request_id": "a"}}),
+        ("feedback", {"json": {"request_id": "a", "labels": "b"}}),
+        ("feedback", {"content": b"{"}),
+    ],
+)
+async def test_httpx_is_refused_what_a_gateway_refuses(
+    served: Served, path: str, sent: dict[str, Any]
+) -> None:
+    def met(http: httpx.Client) -> tuple[int, str]:
+        answer = http.post(f"/v1/{path}", **sent)
+        return answer.status_code, answer.json()["code"]
+
+    gateway = FakeGateway({"letters": letters})
+    with httpx.Client(transport=gateway.transport, base_url=URL) as http:
+        assert met(http) == (400, "INVALID_INPUT")
+    assert not gateway.asked
+    token = {"Authorization": f"Bearer {TOKEN}"}
+    with httpx.Client(base_url=f"http://127.0.0.1:{served.port}", headers=token) as http:
+        assert await asyncio.to_thread(met, http) == (400, "INVALID_INPUT")
+
+
+def test_what_is_null_or_a_number_in_a_text_is_taken() -> None:
+    gateway = FakeGateway({"letters": letters})
+    slo = {"latency_ms": "50", "accuracy": None}
+    with httpx.Client(transport=gateway.transport, base_url=URL) as http:
+        body = {**BODY, "slo": slo, "best_effort": None, "priority": None}
+        assert http.post("/v1/query", json=body).status_code == 200
+    assert gateway.asked == [Asked(**BODY, latency_ms=50)]
+
+
 async def test_a_reply_has_the_fields_that_a_gateway_sends(served: Served) -> None:
     def body_of(http: httpx.Client) -> dict[str, Any]:
         met = http.post("/v1/query", json={"task": "letters", "inputs": [[1, 2, 3, 4]]})
@@ -173,6 +232,8 @@ def test_feedback_is_noted() -> None:
             client.feedback("nobody", "a")
         with pytest.raises(modelless.InvalidInput):
             client.feedback(reply, "a")
+        with pytest.raises(modelless.Conflict):
+            client.feedback(reply, ["b", "b"])
         with pytest.raises(modelless.TaskNotFound, match="there are: letters"):
             client.query("letter", ROWS)
     assert (first["right"], first["wrong"], first["anew"], again["anew"]) == (1, 1, True, False)

@@ -18,7 +18,7 @@ from controlplane.gateway.grpc.messages import (
     message_class,
 )
 from controlplane.gateway.grpc.statuses import LONGEST, sentence
-from controlplane.gateway.grpc.wire import APART, read_request, with_raw
+from controlplane.gateway.grpc.wire import APART, as_parameters, read_request, with_raw
 from controlplane.gateway.query.parsing import ParsedQuery
 from tests.controlplane.gateway.grpc.calls import ROW, request
 from tests.controlplane.serving import TASK
@@ -213,3 +213,14 @@ def test_a_text_fits_into_what_a_client_takes(text: str) -> None:
     assert percent_encoded <= LONGEST
     assert said.startswith("OVERLOADED: ")
     assert said.endswith(" ...") or said == f"OVERLOADED: {text}"
+
+
+@pytest.mark.parametrize("length", [0, 1, 113, 114, 115, 116, 117, 300, 20_000])
+def test_header_lines_are_parameters(length: int) -> None:
+    lines = b"x-choice: pinned\r\nx-zone: %s\r\n" % (b"z" * length)
+    body = with_raw(ModelInferResponse(model_name="letters"), [b"raw"])
+    response = ModelInferResponse.FromString(body + as_parameters(lines))
+    assert {name: one.string_param for name, one in response.parameters.items()} == {
+        "x-choice": "pinned", "x-zone": "z" * length,
+    }  # fmt: skip
+    assert (response.model_name, list(response.raw_output_contents)) == ("letters", [b"raw"])

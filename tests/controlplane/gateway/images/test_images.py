@@ -24,7 +24,7 @@ from workers.runtimes.protocol import Tensor
 
 
 def parsed(body: bytes, task: Task, fields: Mapping[str, str] | None = None) -> ParsedQuery:
-    asked = asked_by_image(fields or {}, task.name)
+    asked = asked_by_image(fields or {}, {"task": task.name})
     return parse_image(body, asked, {task.name: task}, 5.0, 9)
 
 
@@ -132,7 +132,7 @@ def test_what_headers_ask_for() -> None:
     )  # fmt: skip
     plain = parsed(picture(GREY), TASK).query
     assert (plain.latency_ms, plain.accuracy) == (TASK.slo.latency_ms, TASK.slo.accuracy)
-    assert asked_by_image({"x-modelless-task": "a"}, "b")["task"] == "a"
+    assert asked_by_image({"x-modelless-task": "a"}, {"task": "b"})["task"] == "a"
 
 
 @pytest.mark.parametrize(
@@ -214,4 +214,19 @@ def test_damaged_pictures_are_read_or_refused(kind: str) -> None:
 
 def test_a_task_has_to_be_named() -> None:
     with pytest.raises(InvalidInput, match="names its task in the header X-Modelless-Task"):
-        asked_by_image({}, None)
+        asked_by_image({}, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "header"),
+    [
+        ("latency_ms", "SLO-Latency-Ms"),
+        ("prefer", "SLO-Prefer"),
+        ("variant", "X-Modelless-Variant"),
+    ],
+)
+def test_a_need_in_the_address_would_be_missed(name: str, header: str) -> None:
+    said = f"an image says '{name}' in the header {header}, not in its address"
+    with pytest.raises(InvalidInput, match=said):
+        asked_by_image({}, {"task": "a", name: "50"})
+    assert asked_by_image({}, {"task": "a", "trace": "7"})["task"] == "a"

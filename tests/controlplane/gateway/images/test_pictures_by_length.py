@@ -40,7 +40,7 @@ def lines(*shape: int, lengths: tuple[int, ...] = (16, 32), follows: bool = Fals
 
 
 def asked(body: bytes, tasks: TaskTable, name: str = "lines") -> ParsedQuery:
-    return parse_image(body, asked_by_image({}, name), tasks, 5.0, 9)
+    return parse_image(body, asked_by_image({}, {"task": name}), tasks, 5.0, 9)
 
 
 def white(width: int, height: int, **options: object) -> bytes:

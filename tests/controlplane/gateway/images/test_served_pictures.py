@@ -24,7 +24,7 @@ PATIENT = {"SLO-Latency-Ms": "30000"}
 async def read(reader: BodyReader, body: bytes, task: Task) -> ParsedQuery | ModellessError:
     found: asyncio.Future[ParsedQuery | ModellessError]
     found = asyncio.get_running_loop().create_future()
-    image = asked_by_image({}, task.name)
+    image = asked_by_image({}, {"task": task.name})
     asked = {"task": None, "image": image, "received_ms": 5.0, "draw": 9}
     reader.read(body, asked, {task.name: task}, found.set_result)
     return await asyncio.wait_for(found, 90.0)

@@ -69,8 +69,14 @@ async def test_v2_infer_with_raw_bytes_as_tritonclient_sends_them(served: Served
             "/v2/models/no%20task/infer",
             (404, "TASK_NOT_FOUND", "there is no task 'no task'; there are: letters"),
         ),
-        ("/v2/models/letters/versions/infer", (400, "INVALID_INPUT", "not an inference route")),
-        ("/v2/models/a/b/c/d/e/infer", (400, "INVALID_INPUT", "not an inference route")),
+        (
+            "/v2/models/letters/versions/infer",
+            (404, "NOT_FOUND", "there is nothing at POST /v2/models/letters/versions/infer"),
+        ),
+        (
+            "/v2/models/a/b/c/d/e/infer",
+            (404, "NOT_FOUND", "there is nothing at POST /v2/models/a/b/c/d/e/infer"),
+        ),
         (
             "/v2/models/letters/versions/fast/infer",
             (

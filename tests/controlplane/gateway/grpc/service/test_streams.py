@@ -79,6 +79,25 @@ async def test_a_stream_answers_in_order_and_survives_errors(served: Served, stu
     ]
 
 
+async def test_an_answer_in_a_stream_says_what_others_say_in_their_metadata(
+    served: Served, stubs: Stubs
+) -> None:
+    await served.worker("w1", FAST)
+    alone = await stubs.infer(request(model_version=FAST))
+    asked = [request(id="a", model_version=FAST), request(id="b", model_version=FAST)]
+    first, second = [one.infer_response async for one in stubs.stream(asked)]
+    said = first.parameters.keys() - alone.parameters.keys()
+    assert said == {"x-choice-reason", "x-request-id"}
+    assert first.parameters["x-choice-reason"].string_param == "pinned"
+    assert output(first).tolist() == ROW.tolist()
+    ids = [one.parameters["x-request-id"].string_param for one in (first, second)]
+    assert len(set(ids)) == 2
+    for id_ in ids:
+        word = {"request_id": id_, "labels": ["d"]}
+        told = await served.ask(word, path="/v1/feedback")
+        assert (told.status, told.json["variant"]) == (200, FAST)
+
+
 async def test_a_stream_of_more_than_is_answered_at_once(served: Served, stubs: Stubs) -> None:
     await served.worker("w1", FAST)
     asked = [request(id=str(index), model_version=FAST) for index in range(300)]

@@ -58,10 +58,12 @@ def test_a_query_says_what_it_needs() -> None:
     )  # fmt: skip
 
 
-def test_nulls_in_an_slo_ask_for_the_default() -> None:
+def test_nulls_ask_for_the_default() -> None:
     slo = {"latency_ms": None, "accuracy": None, "cost": None, "prefer": None}
+    beside = dict.fromkeys(["best_effort", "variant", "model_version", "priority", "truncate"])
     document = {"task": "strict", "inputs": ROW}
-    assert v1({**document, "slo": slo}).query == v1(document).query
+    assert v1({**document, "slo": slo, **beside}).query == v1(document).query
+    assert v1({**document, "slo": None}).query == v1(document).query
 
 
 @pytest.mark.parametrize(
@@ -94,7 +96,9 @@ def test_several_inputs_come_by_name_in_the_order_of_the_task() -> None:
     [
         (b"", "the body is empty"),
         (b"{", "the body is not valid JSON: "),
-        (b"\xff\xfe", "the body is not valid JSON: "),
+        (b"\xff\xfe{\0", "the body is not JSON but text in UTF-16: send it in UTF-8"),
+        (b"\xfe\xff\0{", "the body is not JSON but text in UTF-16: send it in UTF-8"),
+        (b"\x1f\x8b\x08", "the body is not JSON but compressed: say Content-Encoding: gzip"),
         (b"\x89PNG\r\n", "the body is not JSON but a picture: send it to /v1/query with its Cont"),
         (b"\xff\xd8\xff\xe0", "the body is not JSON but a picture: send it to /v1/query with it"),
         (
@@ -173,7 +177,6 @@ def test_other_mistakes_are_not_taken_for_such_a_number(row: str) -> None:
         ({"priority": -1}, "priority must be a whole number that is not negative"),
         ({"priority": "high"}, "priority must be a number, not 'high'"),
         ({"best_effort": 1}, "best_effort must be true or false"),
-        ({"best_effort": None}, "best_effort must be true or false"),
         ({"variant": 3}, "'variant' must be the name of a variant"),
         ({"variant": "v" * 129}, "no variant has a name of 129 characters"),
     ],

@@ -204,11 +204,11 @@ def test_v2_data_may_be_flat_or_nested(data: Any) -> None:
         ({"inputs": [entry()], "outputs": 1}, "'outputs' must be a list"),
         (
             {"inputs": [entry()], "outputs": [{"name": "z"}]},
-            "output 'z' is not an output of the task, or named twice",
+            "output 'z' is not an output of the task, which has: y",
         ),
         (
             {"inputs": [entry()], "outputs": [{"name": "y"}, {"name": "y"}]},
-            "output 'y' is not an output of the task, or named twice",
+            "output 'y' is asked for twice",
         ),
         (
             {
