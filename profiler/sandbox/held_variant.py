@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from profiler.evaluation.accuracy import answers, check_alone, judge
+from profiler.evaluation.accuracy import answers, judge
+from profiler.evaluation.rows_alone import check_alone
 from profiler.evaluation.suspicions import suspicion
 from profiler.sandbox.calls import Announce, Arguments, load_spec
 from profiler.sandbox.measure import Trial, pin
