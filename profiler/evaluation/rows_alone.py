@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from profiler.evaluation.accuracy import BATCH, outputs_of
-from variants.errors import InvalidArtifact
+from variants.errors import InvalidArtifact, RuntimeFailed
 from workers.runtimes.protocol import Runtime, Tensor
 
 ALONE = 8
@@ -24,6 +24,8 @@ little; those that mix rows, a lot."""
 ROUNDING = 1e-3
 """How much they may in any case, as a share of the largest number: a hundred times what rounding
 does in float32, and about what it does in float16."""
+FAR, LARGEST = 1_000.0, 1e30
+"""A far row is so many times as far from 0 as any row of the file, and this far at most."""
 
 
 def check_alone(
@@ -67,6 +69,45 @@ def check_alone(
             f"evaluation row {tried[worst]} is answered with numbers that differ by up to "
             f"{differences[worst]:.3g}{advice}"
         )
+
+
+def moved_by_far(
+    runtime: Runtime, rows: Sequence[Tensor], names: Sequence[str], batch_size: int = BATCH
+) -> str:
+    """A clause where a row that is far from all rows of the file changes their answers beside it.
+
+    It is no reason to refuse a model: what such a row is nobody says. But models that were
+    quantised dynamically scale by the largest number of a batch, which any client may send.
+    """
+    if batch_size < 2 or not any(tensor.dtype.kind == "f" for tensor in rows):
+        return ""
+    few = _take(rows, _chosen(rows)[0][: batch_size - 1])
+    try:
+        before = runtime.run([np.ascontiguousarray(tensor) for tensor in few])
+        beside = runtime.run([np.concatenate([tensor, _far(tensor)]) for tensor in few])
+    except (RuntimeFailed, MemoryError):  # the far row is nothing that it takes
+        return ""
+    for at, name in enumerate(names):
+        one, other = (each[at][: len(few[0])] for each in (before, beside))
+        with np.errstate(invalid="ignore"):
+            found = np.nan_to_num(_differences(one, other, scored=at == 0), nan=np.inf).max()
+        if found <= _allowed(one, scored=at == 0):
+            continue
+        of = "" if len(names) == 1 else f" in output {name!r}"
+        return (
+            f"a row that is far from all others changes the answers of those beside it{of}, by up"
+            f" to {found:.3g}, and rows of different clients share batches; if it was quantised"
+            " dynamically, register it as it was before, and variants in 8 bits are made of it"
+        )
+    return ""
+
+
+def _far(tensor: Tensor) -> Tensor:
+    """A row that is far from those of the tensor, if they are of floating-point numbers."""
+    if tensor.dtype.kind != "f":
+        return tensor[:1]
+    far = min(LARGEST, FAR * max(1.0, float(np.abs(tensor).max(initial=0.0))))
+    return np.full_like(tensor[:1], far)
 
 
 def _chosen(rows: Sequence[Tensor]) -> tuple[list[int], list[int]]:

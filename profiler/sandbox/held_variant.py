@@ -12,7 +12,7 @@ import numpy as np
 
 from profiler.evaluation.accuracy import answers, judge
 from profiler.evaluation.other_outputs import compared, other_outputs
-from profiler.evaluation.rows_alone import check_alone
+from profiler.evaluation.rows_alone import check_alone, moved_by_far
 from profiler.evaluation.suspicions import suspicion
 from profiler.sandbox.calls import Announce, Arguments, load_spec
 from profiler.sandbox.measure import Trial, pin
@@ -90,9 +90,10 @@ class HeldVariant:
         metric, along = arguments["metric"], arguments["along"]
         found = judge(scores, truth, metric, reference, along)
         found = replace(found, note="; ".join(filter(None, (found.note, said))))
-        if reference is None and along is None:
-            said = self._suspicion(arguments, scores, truth)
-            found = replace(found, suspicion=said)
+        if reference is None:
+            far = moved_by_far(runtime, self._rows, names, size)
+            said = "" if along is not None else self._suspicion(arguments, scores, truth)
+            found = replace(found, suspicion="; ".join(filter(None, (said, far))))
         return asdict(found)
 
     def _suspicion(self, arguments: Arguments, scores: Tensor, truth: Tensor) -> str:

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from profiler.evaluation.rows_alone import check_alone
+from profiler.evaluation.rows_alone import check_alone, moved_by_far
 from tests.profiler.evaluation.test_accuracy import SCORES, Lookup, rows
-from variants.errors import InvalidArtifact
+from variants.errors import InvalidArtifact, RuntimeFailed
 from workers.runtimes.protocol import Tensor
 
 
@@ -116,6 +116,27 @@ def test_what_scales_by_the_whole_batch_may_round_by_it() -> None:
         return np.asarray(300 + scale * np.round(rows / scale))
 
     check_alone(Numbers(quantised), [NORMAL], ["values"])
+    far = moved_by_far(Numbers(quantised), [NORMAL], ["values"])
+    assert far.startswith("a row that is far from all others changes the answers of those beside")
+
+
+def test_what_a_far_row_does_to_others_is_told_and_what_it_gets_itself_is_not() -> None:
+    def moved(function: Callable[[Tensor], Tensor], rows: Tensor = NORMAL) -> str:
+        return moved_by_far(Numbers(function), [rows], ["values"])
+
+    assert "by up to inf" in moved(lambda rows: rows + (np.nan if rows.max() > 100 else 0))
+    assert "changes" in moved(lambda rows: -rows if rows.max() > 20 else rows)
+    assert moved(lambda rows: np.where(rows > 100, np.nan, rows)) == ""
+    assert moved(np.tanh) == ""
+    assert moved(lambda rows: rows / rows.max(), np.arange(20)[:, None]) == ""  # such as of words
+
+    class Table(Lookup):
+        def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+            if inputs[0].max() > 2:
+                raise RuntimeFailed("indices element out of data bounds")
+            return super().run(inputs)
+
+    assert moved_by_far(Table(SCORES), rows(20), ["scores"]) == ""
 
 
 def test_answers_that_hardly_differ_may_round_otherwise_beside_others() -> None:
