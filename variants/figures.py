@@ -34,11 +34,12 @@ def read_number(text: str) -> float:
 
 
 def counted(number: int, word: str) -> str:
-    """``1 variant``, ``1,200 queries``."""
+    """``1 variant``, ``1,200 queries``, ``2 other classes``."""
     if number == 1:
         return f"1 {word}"
-    stem, ending = {"query": ("quer", "ies"), "process": (word, "es")}.get(word, (word, "s"))
-    return f"{number:,} {stem}{ending}"
+    if word.endswith("query"):
+        return f"{number:,} {word[:-1]}ies"
+    return f"{number:,} {word}{'es' if word.endswith(('s', 'x', 'ch')) else 's'}"
 
 
 def some_of(names: Sequence[str], most: int) -> str:

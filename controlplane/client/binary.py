@@ -93,7 +93,8 @@ def arrays_in(inputs: Any, *, lists: bool = False) -> "dict[str, NDArray[Any]] |
             array = np.asarray(each)
         except Exception:  # rows of several lengths, tensors that need a gradient: JSON says so
             return None
-        if array.dtype.kind not in "fiub" or not array.ndim:
+        # Bytes have what is under a mask, and JSON null, which is refused.
+        if array.dtype.kind not in "fiub" or not array.ndim or np.ma.is_masked(each):
             return None
         found[name] = array
     return found or None

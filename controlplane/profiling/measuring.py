@@ -22,13 +22,16 @@ from profiler.sampling.search import Search
 from profiler.sampling.space import Configuration, Space
 from profiler.sandbox.limits import MeasureLimits
 from variants.errors import InvalidArtifact
-from variants.figures import counted
-from variants.types import LatencyPoint, Profile, Variant, VariantName
+from variants.figures import accuracy_text, counted
+from variants.types import Digest, LatencyPoint, Precision, Profile, Variant, VariantName
 
 FULL_S = 60.0
 """What takes longer than this to measure in full is sampled, unless the request says otherwise."""
 STEPS_PER_KIND = 2
 """Steps of progress on each device kind: judging and measuring."""
+SAME_FILE = 0.9
+"""The least agreement with the model itself of the same file in the same precision: rounding
+decides between answers that are as good, and of few rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,12 +71,17 @@ class Measuring:
         self._thoroughness = thoroughness
         self._history = history
         self._skipped: list[SkippedVariant] = []
+        self._file: Digest | None = None
+        """That of the model itself."""
+        self._otherwise: dict[str, str] = {}
+        """Runtimes that compute something else of that file, and in which sentence."""
         self.suspicion = ""
         """What would make the model itself better (``profiler.evaluation.suspicions``)."""
 
     def compare_with(self, reference: BuiltVariant) -> None:
         """Run the evaluation rows through the model itself, to compare others' answers with."""
         variant, keep = reference.variant, self._scores
+        self._file = variant.artifact
         if variant.gpu != (self._bench.kind.gpu is not None):
             return
         if self._bench.judged_before(variant, keep=keep, reference=None) is None:
@@ -134,6 +142,9 @@ class Measuring:
                 )
                 variant = judged(variant, judgement, first=first)
                 self.suspicion = judgement.suspicion or self.suspicion
+            if first:
+                self._file = variant.artifact
+            self._refuse_otherwise(variant)
             self._time_largest(variant, built.path)
         except InvalidArtifact as error:
             self._failed(built, error)
@@ -141,6 +152,25 @@ class Measuring:
         finally:
             self._judging.end(worked=before is None and judged_elsewhere is None)
         return replace(built, variant=variant)
+
+    def _refuse_otherwise(self, variant: Variant) -> None:
+        """Refuse what a runtime makes of the model's own file where in full precision that is
+        something else: some implement an operator of an old opset as it is in a newer one.
+
+        Raises:
+            InvalidArtifact: it is.
+        """
+        if variant.artifact != self._file:
+            return
+        agreement, runtime = variant.agreement, variant.runtime
+        exact = variant.precision is Precision.FP32
+        if exact and agreement is not None and agreement < SAME_FILE:
+            self._otherwise[runtime] = (
+                f"{runtime} computes something else of the model's file: in full precision,"
+                f" {accuracy_text(agreement)} of the rows are answered as by the model itself"
+            )
+        if runtime in self._otherwise:
+            raise InvalidArtifact(self._otherwise[runtime])
 
     def _time_largest(self, variant: Variant, path: Path) -> None:
         """Have an idea of its latency at the largest batch that can be run; of a slow variant at

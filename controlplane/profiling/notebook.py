@@ -98,7 +98,7 @@ class Notebook:
             along=positions_axis(self._task),
             reference=reference,
             has_scores=scores is not None,
-            says="answered",  # what earlier releases have kept does not
+            says="other outputs",  # what earlier releases have kept does not
         )
 
     # -- latency ----------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from math import inf, sqrt
+from math import sqrt
 
 import numpy as np
 
@@ -20,12 +20,6 @@ FIRST = 8
 """Rows of the first run, and of the next ones of a model that is slow."""
 SLOW_S = 2.0
 """A model is slow that takes longer for these."""
-ALONE = 8
-"""Rows that are answered one by one, to compare."""
-ALONE_SHARE = 0.05
-"""How much the other rows of a batch may change an answer, as a share of the largest score. Models
-that scale what they quantise by the whole batch change theirs a little; those that mix rows, a
-lot."""
 Z = 1.959964
 """Normal quantile of a two-sided 95 % interval."""
 
@@ -96,20 +90,23 @@ def answers(
         InvalidArtifact: an output is not finite, or has another number of rows.
         RuntimeFailed: the runtime failed.
     """
-    (first,) = _outputs(runtime, rows, 1, batch_size, told)
+    (first,) = outputs_of(runtime, rows, 1, batch_size, told=told)
     return first
 
 
-def _outputs(
+def outputs_of(
     runtime: Runtime,
     rows: Sequence[Tensor],
     most: int | None,
     batch_size: int,
+    *,
+    first: int = FIRST,
     told: Callable[[int], None] = lambda _: None,
 ) -> list[Tensor]:
-    """As ``answers``, of the first ``most`` outputs; None: of all."""
+    """As ``answers``, of the first ``most`` outputs; None: of all. The first run has ``first`` rows
+    at most."""
     kept: list[list[Tensor]] = []
-    start, count, size = 0, len(rows[0]), min(FIRST, batch_size)
+    start, count, size = 0, len(rows[0]), min(first, batch_size)
     while start < count:
         began_s = time.perf_counter()
         batch = [np.ascontiguousarray(tensor[start : start + size]) for tensor in rows]
@@ -129,61 +126,6 @@ def _outputs(
         if time.perf_counter() - began_s <= SLOW_S:
             size = batch_size
     return [np.concatenate(parts) for parts in zip(*kept, strict=True)]
-
-
-def check_alone(
-    runtime: Runtime, rows: Sequence[Tensor], names: Sequence[str], batch_size: int = BATCH
-) -> None:
-    """Refuse a model whose answer to a row depends on the rows that share its batch.
-
-    Rows of different clients share batches: none may see or change another's, in no output.
-
-    Args:
-        runtime: loaded.
-        rows: as for ``answers``, each ``(rows, *shape)``.
-        names: of the outputs.
-
-    Raises:
-        InvalidArtifact: a row on its own is answered otherwise.
-        RuntimeFailed: the runtime failed.
-    """
-    few = [tensor[:ALONE] for tensor in rows]
-    together = _outputs(runtime, few, None, batch_size)
-    alone = _outputs(runtime, few, None, 1)
-    for at, name in enumerate(names):
-        differences, allowed = _differences(alone[at], together[at], scored=at == 0)
-        worst = int(differences.argmax())
-        if differences[worst] <= allowed:
-            continue
-        once_more = _outputs(runtime, few, None, 1)[at]
-        again, _ = _differences(once_more, alone[at], scored=at == 0)
-        of = "" if len(names) == 1 else f" in output {name!r}"
-        advice = "; --keep-outputs leaves it out" if at else ""
-        if again.max() > allowed:
-            raise InvalidArtifact(
-                f"the model answers the same row with other numbers each time{of}, by up to "
-                f"{again.max():.3g}: an answer may depend on nothing but its row{advice}"
-            )
-        raise InvalidArtifact(
-            f"the model's answer to a row depends on the other rows in a batch{of}: alone, "
-            f"evaluation row {worst} is answered with numbers that differ by up to "
-            f"{differences[worst]:.3g}{advice}"
-        )
-
-
-def _differences(alone: Tensor, together: Tensor, *, scored: bool) -> tuple[Tensor, float]:
-    """By how much an output differs in each row ``(rows,)``, and what rounding may do.
-
-    Whole numbers are often the place of a largest one, and of two that are nearly as large rounding
-    decides: they have to differ in half of the rows, and there in more than a few places. But not
-    in the output that is ``scored``: what is measured of it is promised to every row.
-    """
-    one, other = (each.reshape(len(each), -1).astype(np.float64) for each in (alone, together))
-    found = np.abs(one - other).max(axis=1, initial=0.0)
-    if scored or alone.dtype.kind == "f":
-        return found, ALONE_SHARE * float(np.abs(other).max(initial=0.0))
-    others = np.count_nonzero(one != other, axis=1) > ALONE_SHARE * one.shape[1]
-    return found, 0.0 if 2 * np.count_nonzero(others) >= len(others) else inf
 
 
 def judge(

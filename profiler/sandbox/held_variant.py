@@ -5,16 +5,20 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from math import inf
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from profiler.evaluation.accuracy import answers, check_alone, judge
+from profiler.evaluation.accuracy import answers, judge
+from profiler.evaluation.other_outputs import compared, other_outputs
+from profiler.evaluation.rows_alone import check_alone, moved_by_far
 from profiler.evaluation.suspicions import suspicion
 from profiler.sandbox.calls import Announce, Arguments, load_spec
 from profiler.sandbox.measure import Trial, pin
 from variants.errors import ModellessError
 from variants.metrics.metric import parse_metric
+from variants.types import TensorSpec
 from workers.runtimes.protocol import Tensor
 
 TELL_EVERY_S = 0.5
@@ -29,7 +33,7 @@ class HeldVariant:
         """How long the import of its back end took."""
         self._trial: Trial
         self._rows: list[Tensor]
-        self._names: list[str]
+        self._outputs: tuple[TensorSpec, ...]
         self._data: dict[str, Tensor]
 
     def load(self, arguments: Arguments, announce: Announce) -> dict[str, Any]:
@@ -40,7 +44,7 @@ class HeldVariant:
         with np.load(arguments["data"], allow_pickle=False) as data:
             self._data = {name: data[name] for name in data.files}
         self._rows = [self._data[tensor.name] for tensor in spec.inputs]
-        self._names = [tensor.name for tensor in spec.outputs]
+        self._outputs = spec.outputs
         self._trial = Trial(spec, int(arguments["threads"]), self._rows, gpu=arguments["gpu"])
         found = self._trial.load()
         cold_load_s = found.cold_load_s + self.import_s
@@ -60,29 +64,36 @@ class HeldVariant:
         return {"energy_j": self._trial.energy(arguments["batch_size"], arguments["share"])}
 
     def judge(self, arguments: Arguments, announce: Announce) -> dict[str, Any]:
-        """``truth`` (an array of the data), ``metric``, ``along``, ``reference`` and ``keep`` (npy
-        files), and names of ``classes``.
+        """``truth`` (an array of the data), ``metric``, ``along``, ``reference`` and ``keep`` (each
+        a file of arrays), and names of ``classes``.
 
-        The first output is compared with the reference's, and kept, where files are named.
+        The outputs are compared with the reference's, and kept, where files are named: the first
+        one of all rows, the others of some.
         """
         truth = self._data[arguments["truth"]]
         told = seldom(announce, len(truth))
-        scores = answers(
-            self._trial.runtime, self._rows, batch_size=arguments["batch_size"], told=told
-        )
+        runtime, size = self._trial.runtime, arguments["batch_size"]
+        scores = answers(runtime, self._rows, batch_size=size, told=told)
+        others = other_outputs(runtime, self._rows, self._outputs, size)
+        names = [tensor.name for tensor in self._outputs]
         if arguments["keep"]:
-            np.save(arguments["keep"], scores, allow_pickle=False)
-        reference = None
+            with Path(arguments["keep"]).open("wb") as file:
+                for array in (scores, *others):
+                    np.save(file, array, allow_pickle=False)
+        reference, said = None, ""
         if not arguments["reference"]:  # the model itself: quantised ones scale by the whole batch
-            size = arguments["batch_size"]
-            check_alone(self._trial.runtime, self._rows, self._names, size)
+            check_alone(runtime, self._rows, names, size)
         else:
-            reference = np.load(arguments["reference"], allow_pickle=False)
+            with Path(arguments["reference"]).open("rb") as file:
+                reference, *theirs = (np.load(file, allow_pickle=False) for _ in names)
+            said = compared(names[1:], others, theirs)
         metric, along = arguments["metric"], arguments["along"]
         found = judge(scores, truth, metric, reference, along)
-        if reference is None and along is None:
-            said = self._suspicion(arguments, scores, truth)
-            found = replace(found, suspicion=said)
+        found = replace(found, note="; ".join(filter(None, (found.note, said))))
+        if reference is None:
+            far = moved_by_far(runtime, self._rows, names, size)
+            said = "" if along is not None else self._suspicion(arguments, scores, truth)
+            found = replace(found, suspicion="; ".join(filter(None, (said, far))))
         return asdict(found)
 
     def _suspicion(self, arguments: Arguments, scores: Tensor, truth: Tensor) -> str:

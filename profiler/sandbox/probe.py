@@ -238,8 +238,8 @@ class Probe:
             metric: as the catalog writes it.
             along: the axis of a row of the first output along which positions are judged one by
                 one.
-            reference: the first output that another probe has kept, of the same rows.
-            keep: a ``.npy`` file to write the first output to.
+            reference: the outputs that another probe has kept, of the same rows.
+            keep: a file to write its outputs to.
             classes: what they are called in sentences.
             announce: called with the rows that are answered, and with how many there are.
 

@@ -156,7 +156,7 @@ def test_no_comparison_reads_as_equal_or_the_other_way(
     [
         (0, "row", "0 rows"), (1, "row", "1 row"), (2, "row", "2 rows"), (1, "query", "1 query"),
         (1_200, "query", "1,200 queries"), (3, "key", "3 keys"), (2, "process", "2 processes"),
-        (1, "process", "1 process"),
+        (1, "process", "1 process"), (2, "other class", "2 other classes"),
     ],
 )  # fmt: skip
 def test_what_is_counted_is_one_or_several(number: int, word: str, said: str) -> None:

@@ -45,6 +45,8 @@ COUNTS_AS_0 = ", which counts as 0"
 """How the note of a score below 0 ends."""
 RAREST_HAS, CLASSES_WITHOUT = "its rarest class has ", " classes without a row"
 """How the notes of classes with few rows begin and end."""
+THE_MODELS = " the model's own"
+"""How the note of an output ends that no metric judges, and that is not as the model gives it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +112,7 @@ def is_of_rare_classes(clause: str) -> bool:
 
 def is_of_score(clause: str) -> bool:
     """Whether a clause of a variant's note comes from judging it."""
-    return clause.endswith(COUNTS_AS_0) or is_of_rare_classes(clause)
+    return clause.endswith((COUNTS_AS_0, THE_MODELS)) or is_of_rare_classes(clause)
 
 
 def agreement(

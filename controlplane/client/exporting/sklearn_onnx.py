@@ -61,7 +61,7 @@ def export_classifier(
             told.append(_answers(model, exact)[1:])
         onnx = _as_onnx(model, names, rows, classes)
     check_categories(model)
-    different, difference = compare(onnx, names, rows, classes, *told)
+    different, difference = compare(onnx, names, rows, classes, *told, exact=exact)
     info = write_checked(onnx, target, "the classifier's ONNX")
     return Exported(
         path=target,
@@ -124,10 +124,11 @@ def rows_of(given: Any) -> Rows:
     """Example rows ``(rows, features)`` as float32, at most ``CHECKED_ROWS`` of them.
 
     Raises:
-        ExportError: they are none.
+        ExportError: they are none, or none that can be asked.
     """
     try:
-        rows = np.asarray(given, dtype=np.float32)
+        with np.errstate(over="ignore"):
+            rows = np.asarray(given, dtype=np.float32)
     except (TypeError, ValueError) as error:
         raise ExportError(
             f"example_inputs are not numbers, which is all that a served model takes: {error}; give"
@@ -138,13 +139,43 @@ def rows_of(given: Any) -> Rows:
         raise ExportError(
             f"example_inputs have shape {rows.shape}; give (rows, features) with one row or more"
         )
-    return rows[:CHECKED_ROWS]
+    rows = rows[:CHECKED_ROWS]
+    if not (finite := np.isfinite(rows)).all():
+        row, feature = np.argwhere(~finite)[0]
+        raise ExportError(
+            f"example_inputs have {rows[row, feature]} in row {row}, feature {feature}, and queries"
+            " take finite numbers alone: fit the model to rows in which another number stands for"
+            " what is missing, such as -1.0, which SimpleImputer(missing_values=-1.0) fills in"
+        )
+    return rows
 
 
 def exact_rows(given: Any, rows: Rows) -> Rows | None:
     """The same rows in float64; None where float32 holds them exactly."""
     exact = np.asarray(given, dtype=np.float64)[: len(rows)]
     return None if np.array_equal(exact, rows) else exact
+
+
+def check_rounding(rows: Rows, exact: Rows | None, others: int) -> None:
+    """
+    Args:
+        exact: the rows before they were rounded, where that has changed them.
+        others: how many of them are answered as the model answers the rounded row and not the row
+            itself.
+
+    Raises:
+        ExportError: too many are: what tells rows apart is lost where they are asked in float32.
+    """
+    if exact is None or others <= DIFFERENT * len(rows):
+        return
+    lost = np.abs(exact - rows).max(axis=0)
+    column = int(np.argmax(lost / np.maximum(np.ptp(exact, axis=0), np.finfo(np.float64).tiny)))
+    raise ExportError(
+        f"{others} of {len(rows)} example rows are answered otherwise once they are rounded to"
+        f" float32, in which rows are asked: it moves feature {column}, which is such as"
+        f" {exact[0, column]:.10g}, by up to {lost[column]:.2g}; fit the model to rows without what"
+        " all have in common, such as to times since some day, and ask with such rows"
+    )
 
 
 def check_categories(model: Any) -> None:
@@ -320,6 +351,7 @@ def compare(
     rows: Rows,
     classes: Rows,
     *told: tuple[Rows, Rows | None],
+    exact: Rows | None = None,
 ) -> tuple[int, float]:
     """How many rows are answered differently, and by how much the scores of all others differ.
 
@@ -327,6 +359,10 @@ def compare(
         told: the class ``(rows,)`` and the probabilities ``(rows, classes)`` or None that the model
             gives, once for the rows as they are and once as they were before they were rounded; it
             is enough if a row is answered as in one of them.
+        exact: the rows before they were rounded, where that has changed them.
+
+    Raises:
+        ExportError: too many are answered differently, or are for having been rounded.
     """
     scores = OnnxAnswers(onnx)({names[0]: rows})[names[1]]
     if scores.shape != (len(rows), len(classes)):
@@ -343,6 +379,7 @@ def compare(
             by = np.abs(scores - wanted).max(axis=1)
             apart = np.where(same, apart, by)
         same |= so
+    check_rounding(rows, exact, int((same & ~so).sum()))
     different = int((~same).sum())
     if different > DIFFERENT * len(rows):
         raise ExportError(

@@ -20,6 +20,7 @@ from controlplane.client.exporting.sklearn_onnx import (
     INPUT,
     Rows,
     check_categories,
+    check_rounding,
     converted,
     exact_rows,
     keep_only,
@@ -55,7 +56,7 @@ def export_values(
             told.append(_answers(model, exact))
         onnx = _as_onnx(model, names, rows, wanted)
     check_categories(model)
-    different, difference = compare(onnx, names, rows, *told)
+    different, difference = compare(onnx, names, rows, *told, exact=exact)
     info = write_checked(onnx, target, "the ONNX of this model")
     return Exported(
         path=target,
@@ -146,12 +147,18 @@ def _output_of(made: Any, name: str, rows: Rows, wanted: Rows) -> str:
     raise ExportError("its ONNX form has no output of the numbers that the model gives")
 
 
-def compare(onnx: bytes, names: Sequence[str], rows: Rows, *told: Rows) -> tuple[int, float]:
+def compare(
+    onnx: bytes, names: Sequence[str], rows: Rows, *told: Rows, exact: Rows | None = None
+) -> tuple[int, float]:
     """How many rows are answered differently, and by how much the numbers of all others differ.
 
     Args:
         told: what the model gives, for the rows as they are and as they were before they were
             rounded; it is enough if a row is answered as in one of them.
+        exact: the rows before they were rounded, where that has changed them.
+
+    Raises:
+        ExportError: too many are answered differently, or are for having been rounded.
     """
     values = OnnxAnswers(onnx)({names[0]: rows})[names[1]]
     same, apart = np.zeros(len(rows), bool), np.zeros(len(rows))
@@ -159,7 +166,9 @@ def compare(onnx: bytes, names: Sequence[str], rows: Rows, *told: Rows) -> tuple
         if values.shape != wanted.shape:
             raise ExportError(f"the ONNX gives {values.shape}, and the model {wanted.shape}")
         apart = np.where(same, apart, np.abs(values - wanted).max(axis=1))
-        same |= close(values, wanted).all(axis=1)
+        so = close(values, wanted).all(axis=1)
+        same |= so
+    check_rounding(rows, exact, int((same & ~so).sum()))
     different = int((~same).sum())
     if different > DIFFERENT * len(rows):
         raise ExportError(

@@ -36,13 +36,13 @@ import json
 import shutil
 import tempfile
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from controlplane.client.exporting.agreement import Arrays, largest_difference
-from controlplane.client.exporting.example_inputs import Examples, read_examples
+from controlplane.client.exporting.example_inputs import Examples, dtype_name, read_examples
 from controlplane.client.exporting.exported import Exported, ExportError
 from controlplane.client.exporting.onnx_file import OnnxAnswers, cleaned, serialized
 from controlplane.client.exporting.tracing import Traced, first_line, quiet_torch, trace
@@ -87,7 +87,10 @@ def export_module(
             check_archive(archive)
         except InvalidArtifact as error:
             raise ExportError(f"the archive would be refused: {error.message}") from error
-        difference = _check_answers(archive, onnx, traced, examples)
+        try:
+            difference = _check_answers(archive, onnx, traced, examples)
+        except ExportError as error:
+            raise ExportError(error.message + _on_halves(module)) from error
         archive.replace(target)
     return Exported(
         path=target,
@@ -192,7 +195,7 @@ def _check_answers(archive: Path, onnx: Path, traced: Traced, examples: Examples
     rows = dict(zip(examples.names, tensors, strict=True))
     first = {name: array[:1] for name, array in rows.items()}
     wanted = {name: array[:1] for name, array in traced.answers.items()}
-    by_onnx = OnnxAnswers(onnx.read_bytes())
+    by_onnx = _running(onnx)
     differences = [
         largest_difference(by_program(rows), traced.answers, where="the program"),
         largest_difference(by_program(first), wanted, where="the program"),
@@ -200,3 +203,39 @@ def _check_answers(archive: Path, onnx: Path, traced: Traced, examples: Examples
         largest_difference(by_onnx(first), wanted, where="the ONNX"),
     ]
     return max(differences)
+
+
+def _running(onnx: Path) -> Callable[[Arrays], Arrays]:
+    """Answers rows by the ONNX.
+
+    Raises:
+        ExportError: ONNX Runtime cannot run it; calling what is returned raises it, too.
+    """
+
+    def why(error: Exception) -> ExportError:  # the binding has a type for each cause
+        return ExportError(f"ONNX Runtime does not run the module's ONNX: {first_line(error)}")
+
+    try:
+        answers = OnnxAnswers(onnx.read_bytes())
+    except Exception as error:
+        raise why(error) from error
+
+    def run(rows: Arrays) -> Arrays:
+        try:
+            return answers(rows)
+        except Exception as error:
+            raise why(error) from error
+
+    return run
+
+
+def _on_halves(module: Any) -> str:
+    """What to do about a module that computes in 16 bits, where that may be what is wrong."""
+    kinds = {dtype_name(held) for held in (*module.parameters(), *module.buffers())}
+    halves = sorted(kinds & {"float16", "bfloat16"})
+    if not halves:
+        return ""
+    return (
+        f"; its weights are {halves[0]}: export module.float(), of which variants in 16 bits are"
+        " built"
+    )

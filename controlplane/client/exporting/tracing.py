@@ -176,14 +176,16 @@ def _check_rows_alone(
     module: Any, examples: Examples, names: Sequence[str], answers: Sequence[Any]
 ) -> None:
     """Rows of different clients share a batch, so none may see another."""
-    first = tuple(tensor[:1].clone() for tensor in examples.tensors)
-    alone = _flat(_run(module, first, examples.keywords, "a single row"))[1]
-    for name, one, all_rows in zip(names, alone, answers, strict=True):
-        if not close(one.numpy(), all_rows[:1].numpy()).all():
-            raise ExportError(
-                f"output {name!r} of a row depends on the other rows of its batch; "
-                "in evaluation mode every row must be answered for itself"
-            )
+    last = len(examples.tensors[0]) - 1
+    for row in (0, last):
+        tensors = tuple(tensor[row : row + 1].clone() for tensor in examples.tensors)
+        alone = _flat(_run(module, tensors, examples.keywords, "a single row"))[1]
+        for name, one, all_rows in zip(names, alone, answers, strict=True):
+            if not close(one.numpy(), all_rows[row : row + 1].numpy()).all():
+                raise ExportError(
+                    f"output {name!r} of a row depends on the other rows of its batch; "
+                    "in evaluation mode every row must be answered for itself"
+                )
 
 
 def _writes(tensor: Any) -> int:

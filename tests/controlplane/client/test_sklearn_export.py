@@ -15,7 +15,13 @@ from sklearn.ensemble import (
     IsolationForest,
     RandomForestClassifier,
 )
-from sklearn.linear_model import LogisticRegression, Perceptron, RidgeClassifier
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import (
+    LinearRegression,
+    LogisticRegression,
+    Perceptron,
+    RidgeClassifier,
+)
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.naive_bayes import GaussianNB
@@ -228,7 +234,7 @@ def test_numbers_too_large_for_float32_are_refused(tmp_path: Path) -> None:
     """Classes that differ in the 9th digit only are the same to a server."""
     rows = np.array([[1e8 + n] for n in range(16)])
     model = KNeighborsClassifier(1).fit(rows, np.arange(16) % 2)
-    with pytest.raises(ExportError, match=r"in float32, \d+ of 16 example rows are"):
+    with pytest.raises(ExportError, match=r"of 16 example rows are answered otherwise once"):
         export(model, rows, tmp_path / "m.onnx")
 
 
@@ -263,6 +269,38 @@ def test_one_row_in_a_hundred_may_differ(different: int, refused: bool, tmp_path
         found, difference = compare(*given)
         assert found == different
         assert difference < 1e-4
+
+
+def test_rows_that_are_told_apart_in_float64_alone_are_refused(tmp_path: Path) -> None:
+    """Both were answered alike once they were rounded, which is how nobody had fitted the model."""
+    rows = RANDOM.normal(size=(200, 4))
+    rows[:, 2] = 1.7e9 + 600 * RANDOM.random(200)
+    late = rows[:, 2] > 1.7e9 + 300
+    target, why = (
+        tmp_path / "m.onnx",
+        "otherwise once they are rounded to float32.* moves feature 2",
+    )
+    for last in (LogisticRegression(), LinearRegression()):
+        with pytest.raises(ExportError, match=why):
+            export(make_pipeline(StandardScaler(), last).fit(rows, late), rows, target)
+    rows[:, 2] -= 1.7e9
+    export(make_pipeline(StandardScaler(), LogisticRegression()).fit(rows, late), rows, target)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_rows_that_cannot_be_asked_are_refused(wrong: float, tmp_path: Path) -> None:
+    rows = ROWS.copy()
+    rows[7, 2] = wrong
+    model = HistGradientBoostingClassifier().fit(rows, CLASSES)
+    with pytest.raises(ExportError, match=f"have {wrong} in row 7, feature 2, and queries take"):
+        export(model, rows, tmp_path / "m.onnx")
+
+
+def test_a_number_may_stand_for_what_is_missing(tmp_path: Path) -> None:
+    rows = np.where(RANDOM.random(ROWS.shape) < 0.1, -99, ROWS).astype(np.float32)
+    model = make_pipeline(SimpleImputer(missing_values=-99.0), GaussianNB()).fit(rows, CLASSES)
+    exported = export(model, rows, tmp_path / "m.onnx")
+    np.testing.assert_allclose(answers(exported.path, rows), model.predict_proba(rows), atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["model.pt2", "model.pkl"])

@@ -157,7 +157,7 @@ def test_numbers_too_large_for_float32_are_refused(tmp_path: Path) -> None:
     """Rows that differ in the 9th digit only are the same to a server."""
     rows = np.array([[1e8 + n] for n in range(16)])
     model = KNeighborsRegressor(1).fit(rows, np.arange(16) % 2)
-    with pytest.raises(ExportError, match=r"in float32, \d+ of 16 example rows are answered diff"):
+    with pytest.raises(ExportError, match=r"of 16 example rows are answered otherwise once"):
         export(model, rows, tmp_path / "m.onnx")
 
 

@@ -265,6 +265,7 @@ def branching(_: Does, x: Any) -> Any:
         (lambda _, x: x + torch.rand_like(x), r"forward draws random numbers \(aten.rand_like"),
         (lambda _, x: x.softmax(0), "output 'scores' of a row depends on the other rows"),
         (lambda _, x: x - x.mean(0), "output 'scores' of a row depends on the other rows"),
+        (lambda _, x: x.cumsum(0), "output 'scores' of a row depends on the other rows"),
         (counted, "forward changes the module or its inputs; an answer may depend on its inputs"),
         (replaced, "forward changes the module or its inputs"),
         (lambda _, x: x[:2], r"output 'scores' has shape \(2, 4\) for 3 rows; it needs one row"),
@@ -289,6 +290,29 @@ def test_a_module_that_cannot_be_served_is_refused(
         export(module, ROWS, tmp_path / "x.pt2")
     assert module.training
     assert torch.equal(module.seen, torch.zeros(1))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+def test_a_module_with_16_bit_weights_is_refused_with_what_to_do(
+    tmp_path: Path, kind: torch.dtype
+) -> None:
+    """ONNX Runtime lacks products in bfloat16, and rounds those in float16 elsewhere."""
+
+    class Halves(nn.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.layers = nn.Sequential(*(nn.Linear(64, 64) for _ in range(4))).to(kind)
+
+        def forward(self, x: Any) -> Any:
+            return self.layers(x.to(kind)).float()
+
+    name = str(kind).removeprefix("torch.")
+    with pytest.raises(
+        ExportError, match=rf"; its weights are {name}: export module.float\(\), of"
+    ):
+        export(Halves(), torch.randn(16, 64), tmp_path / "x.pt2")
     assert list(tmp_path.iterdir()) == []
 
 

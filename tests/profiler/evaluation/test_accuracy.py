@@ -1,6 +1,6 @@
 """How answers are judged."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from profiler.evaluation import accuracy
-from profiler.evaluation.accuracy import Judgement, answers, check_alone, judge, wilson
+from profiler.evaluation.accuracy import Judgement, answers, judge, wilson
 from variants.errors import InvalidArtifact
 from workers.runtimes.protocol import Tensor
 
@@ -108,62 +108,3 @@ def test_the_interval_of_a_share_holds_it(share: tuple[int, int]) -> None:
     low, high = wilson(right, count)
     assert 0 <= low <= right / count + 1e-12
     assert right / count - 1e-12 <= high <= 1
-
-
-class Twofold(Lookup):
-    """Has a second output, which is what a function makes of a batch's rows ``(rows, 1)``."""
-
-    def __init__(self, second: Callable[[Tensor], Tensor]) -> None:
-        super().__init__(SCORES)
-        self._second = second
-
-    def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        return [*super().run(inputs), self._second(inputs[0])]
-
-
-@pytest.mark.parametrize(
-    "second",
-    [
-        lambda rows: rows - rows.mean(axis=0),
-        lambda rows: rows.argsort(axis=0),
-        lambda rows: np.broadcast_to(rows.sum(), rows.shape) > 3,
-        lambda rows: np.full(rows.shape, len(rows)),
-    ],
-    ids=["numbers", "places", "yes or no", "how many"],
-)
-def test_no_output_may_depend_on_the_other_rows(second: Callable[[Tensor], Tensor]) -> None:
-    """Only the first one was looked at."""
-    check_alone(Lookup(SCORES), rows(20), ["scores"])
-    with pytest.raises(
-        InvalidArtifact, match=r"a batch in output 'second': alone.* leaves it out$"
-    ):
-        check_alone(Twofold(second), rows(20), ["scores", "second"])
-
-
-def test_an_output_that_is_another_each_time_is_named() -> None:
-    random = np.random.default_rng(0)
-    runtime = Twofold(lambda rows: random.random(rows.shape))
-    with pytest.raises(InvalidArtifact, match="other numbers each time in output 'second', by up"):
-        check_alone(runtime, rows(20), ["scores", "second"])
-
-
-def test_whole_numbers_that_are_scored_may_not_depend_on_the_other_rows_in_any_row() -> None:
-    class Places(Lookup):
-        def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-            found = inputs[0].astype(np.int64)
-            found[:3] += 100 * (len(found) > 1)
-            return [found]
-
-    with pytest.raises(InvalidArtifact, match="depends on the other rows in a batch: alone"):
-        check_alone(Places(SCORES), rows(20), ["places"])
-
-
-def test_rounding_may_decide_between_places_that_are_as_good() -> None:
-    def second(rows: Tensor) -> Tensor:
-        found = rows.astype(np.int64)
-        found[:3] += len(found) > 1
-        return found
-
-    check_alone(Twofold(second), rows(20), ["scores", "second"])
-    wide = Twofold(lambda rows: np.arange(100) == len(rows) - 1 + rows)
-    check_alone(wide, rows(20), ["scores", "second"])

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from onnx import TensorProto
 
 from profiler.hardware_counters import DeviceMemory, PowerMeter, Reading
 from profiler.sandbox.enough import CALM
@@ -355,3 +356,31 @@ def test_where_no_gpu_memory_can_be_read_a_variant_takes_its_file_at_least(tmp_p
     trial.load()
     assert trial.turn(1, 0.001, 1, 4, 5.0).device_mib == 1.0
     trial.close()
+
+
+def test_whole_numbers_that_another_runtime_cuts_are_found(tmp_path: Path, data: Path) -> None:
+    """No metric looks at the second output, and OpenVINO gives other ids for all rows."""
+    numbers = {"zero": 0, "three": 3, "one": 1, "beyond": 2**40}
+    model = models.model(
+        nodes=[
+            models.node("Slice", ("pixels", "zero", "three", "one"), "scores"),
+            models.node("Cast", ("pixels",), "places", to=TensorProto.INT64),
+            models.node("Add", ("places", "beyond"), "ids"),
+        ],
+        outputs=[
+            models.tensor("scores", "batch", 3),
+            models.tensor("ids", "batch", 4, kind=TensorProto.INT64),
+        ],
+        weights={name: np.array([number]) for name, number in numbers.items()},
+    )
+    path, kept = models.write(tmp_path / "ids.onnx", model), tmp_path / "kept.npy"
+    ids = TensorSpec(name="ids", dtype="int64", shape=(4,))
+    outputs = (*spec(path).outputs, ids)
+    with probe(replace(spec(path), outputs=outputs), data) as reference:
+        reference.judge(keep=kept)
+        assert reference.judge(reference=kept).note == ""
+    with (
+        probe(replace(spec(path, "openvino"), outputs=outputs), data) as other,
+        pytest.raises(InvalidArtifact, match="in 32 bits, and those of output 'ids' need more"),
+    ):
+        other.judge(reference=kept)

@@ -144,6 +144,14 @@ async def test_arrays_that_are_not_finite_are_refused(served: Served) -> None:
     assert "finite" in (await refusal(served, inputs=rows, arrays=True)).message
 
 
+async def test_arrays_of_which_something_is_masked_are_refused(served: Served) -> None:
+    """What is under the mask was asked with."""
+    rows = np.ma.masked_equal(np.eye(2, 4, dtype=np.float32), 1)
+    for arrays in (False, True):
+        refused = await refusal(served, inputs=rows, arrays=arrays)
+        assert "null: only finite numbers can be asked with" in refused.message
+
+
 async def test_arrays_for_what_is_not_there_are_refused_as_lists_are(served: Served) -> None:
     rows = np.zeros((2, 4), np.float32)
     assert isinstance(await refusal(served, task="nothing", inputs=rows, arrays=True), TaskNotFound)
