@@ -11,9 +11,9 @@ which layout), ``division.py`` with ``kept`` (whether the division that is there
 ``placing`` (what each worker holds), ``replica_targets.py`` (what each replica is told of it),
 ``diff.py`` (the actions), ``explanation.py`` (why) and ``unchanged.py`` (when there is nothing to
 decide).
-``live_corrections.py`` with ``live_profiles.py`` is what is decided by while live latency
-contradicts profiles, ``assigning`` how a solution becomes a division over workers, ``by_zone`` and
-``by_layout`` what there is to do where there are zones or layouts.
+``live_corrections.py`` with ``corrections`` and ``live_profiles.py`` is what is decided by while
+live latency contradicts profiles, ``assigning`` how a solution becomes a division over workers,
+``by_zone`` and ``by_layout`` what there is to do where there are zones or layouts.
 
 It may import ``planner.types``, ``planner.latency_curve``, ``planner.live_model``,
 ``planner.interference``, ``planner.selection``, ``planner.solver``, ``planner.layouts``,
