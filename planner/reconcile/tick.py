@@ -83,10 +83,10 @@ from variants.types import (
 
 
 class _Basis(NamedTuple):
-    """What a decision was made from, for the next tick."""
+    """What a decision was made from, for the next tick; nothing where there was none."""
 
-    observation: Observation
-    snapshot: Snapshot
+    observation: Observation | None = None
+    snapshot: Snapshot | None = None
     load: float | None = None
     """The even load that the plan was made for."""
     vain_s: float = -inf
@@ -110,6 +110,55 @@ class _Basis(NamedTuple):
         """Whether a search that was put off is due."""
         return self.put_off and not looked_lately(now, self.vain_s)
 
+    def looked_in_vain_s(self, now: Observation) -> float:
+        """When another division was last looked for in vain, if that still says something."""
+        before = self.observation
+        same = (
+            before is not None
+            and before.catalog.state == now.catalog.state
+            and [(w.id, w.draining) for w in before.workers]
+            == [(w.id, w.draining) for w in now.workers]
+        )
+        return self.vain_s if same else -inf
+
+
+class _Fleet(NamedTuple):
+    """How many workers there are to be, and who of those that are there counts on the way."""
+
+    wanted: dict[DeviceKindName, int]
+    """Workers by kind."""
+    why: str
+    near: NeededNear
+    found_by: FleetPlanner | None
+    held: frozenset[DeviceKindName]
+    """Kinds on their way out that go on until those that are wanted are there."""
+    going: frozenset[DeviceKindName]
+    """The others of which none is to stay."""
+    seen: Observation
+    left: Observation
+    """The same, as if all workers that go were on their way out."""
+    snapshot: Snapshot
+    """Of that."""
+
+    def sentences(self) -> tuple[str, ...]:
+        """Why there are to be so many, for the plan's explanation."""
+        layouts = self.seen.layouts
+        first = (self.why,) if layouts else ()
+        return (
+            *first,
+            *self.near.sentences,
+            *(() if layouts else told_of_size(self.seen, self.why)),
+        )
+
+    def now(self, plan: Plan) -> Mapping[DeviceKindName, int]:
+        """How many are to run for now: who goes stays until others hold what is needed."""
+        if self.seen.layouts:
+            return until_changed(self.wanted, plan, self.seen, self.snapshot)
+        return {
+            **staying(self.wanted, self.going, plan.placements, self.left),
+            **{kind: self.seen.running[kind] for kind in self.held},
+        }
+
 
 def tick(
     observation: Observation,
@@ -129,44 +178,67 @@ def tick(
 
     Where nobody reads what each worker is to hold, it need not be ``explained``.
     """
-    basis = before.basis if before is not None and isinstance(before.basis, _Basis) else None
-    stays = basis is not None and unchanged(basis.observation, observation)
-    if before is not None and basis and stays and not basis.due(observation):
-        return before
-    snapshot = _snapshot(observation, None if basis is None else basis.snapshot)
+    basis = _Basis()
+    if before is not None and isinstance(before.basis, _Basis):
+        basis = before.basis
+        same = basis.observation is not None and unchanged(basis.observation, observation)
+        if same and not basis.due(observation):
+            return before
+    snapshot = _snapshot(observation, basis.snapshot)
     if observation.frozen is not None and observation.plan is not None:
         return _as_frozen(observation, snapshot, observation.plan, observation.frozen)
     expected = observation.demand if observation.expected is None else observation.expected
+    fleet = _fleet(observation, snapshot, expected, planner, basis.fleets)
+    return _decided(fleet, expected, planner, basis, before, explained)
+
+
+def _fleet(
+    observation: Observation,
+    snapshot: Snapshot,
+    expected: Sequence[Demand],
+    planner: Planner,
+    before: FleetPlanner | None,
+) -> _Fleet:
+    """The first step: how many workers there are to be."""
     near = NeededNear()
     if observation.elastic and not observation.layouts:
         envelope = expected if observation.envelope is None else observation.envelope
         near = needed_near(snapshot, observation, envelope, planner)
-    fleets_before = None if basis is None else basis.fleets
-    workers, why, fleets = _workers(observation, snapshot, expected, planner, near, fleets_before)
-    seen, going = observation, going_kinds(workers, observation)
-    held = until_replaced(workers, going, observation)
+    wanted, why, found_by = _workers(observation, snapshot, expected, planner, near, before)
+    going = going_kinds(wanted, observation)
+    held = until_replaced(wanted, going, observation)
     going -= held
+    left = observation
     if going and any(not w.draining and w.device_kind not in going for w in observation.workers):
-        observation = without(observation, going)
-        snapshot = _snapshot(observation, snapshot)
-    likely_load = None if basis is None else basis.load
+        left = without(observation, going)
+        snapshot = _snapshot(left, snapshot)
+    return _Fleet(wanted, why, near, found_by, held, going, observation, left, snapshot)
+
+
+def _decided(
+    fleet: _Fleet,
+    expected: Sequence[Demand],
+    planner: Planner,
+    basis: _Basis,
+    before: Decision | None,
+    explained: bool,
+) -> Decision:
+    """The other steps, over the workers that stay."""
+    observation, snapshot = fleet.left, fleet.snapshot
     before_now = observation.plan.placements if observation.plan else ()
     is_latest = before is not None and before.plan.placements is before_now
-    placed_before = basis.placed if basis is not None and is_latest else None
+    placed_before = basis.placed if is_latest else None
     if placed_before is None:
         placed_before = by_worker(before_now)
     pins = arrange(observation.catalog, observation.workers, before_now)
     assignment, shares, again, vain_s, put_off = divided(
-        observation, snapshot, expected, planner, likely_load,
+        observation, snapshot, expected, planner, basis.load,
         PinnedRoom(pins.held, snapshot) if pins.held else None,
-        -inf if basis is None else _vain_s(basis, seen), basis is not None and basis.put_off,
-        None if basis is None else basis.routed,
+        basis.looked_in_vain_s(fleet.seen), basis.put_off, basis.routed,
     )  # fmt: skip
-    load = assignment.load if again else likely_load
+    load = assignment.load if again else basis.load
     rows = rows_per_query(observation.workers)
-    routed = routed_work(
-        None if basis is None else basis.routed, assignment.routes, shares, snapshot, rows
-    )
+    routed = routed_work(basis.routed, assignment.routes, shares, snapshot, rows)
     by_routes = observation.objective is not Objective.ACCURACY
     placements = place(
         snapshot,
@@ -178,7 +250,7 @@ def tick(
         unserved=unserved(routed.classes.qps, expected),
         rows=rows,
         rule=observation.eviction,
-        settled=is_latest and basis is not None and basis.routed is routed,
+        settled=is_latest and basis.routed is routed,
         busy=load,
         by_routes=by_routes,
         # On a fixed fleet under cost the cheapest variant is nearly always the quickest too:
@@ -191,34 +263,16 @@ def tick(
     placed = before_now if _same(before_now, placements) else placements
     told = ToldOfWorkers()
     if explained:
-        of_before = None if basis is None else basis.told
-        told = told_of_workers(memory_mib, observation.workers, placed, of_before)
+        told = told_of_workers(memory_mib, observation.workers, placed, basis.told)
+    said = explanation(observation, assignment, again, pins.lacks, told.sentences)
     plan = Plan(
         version=0,
         epoch=0,
         placements=placed,
-        workers=workers,
-        explanation=(
-            *((why,) if observation.layouts else ()),
-            *near.sentences,
-            *(() if observation.layouts else told_of_size(seen, why)),
-            *explanation(
-                observation,
-                assignment,
-                again,
-                pins.lacks,
-                told.sentences,
-            ),
-        ),
+        workers=fleet.wanted,
+        explanation=(*fleet.sentences(), *said),
         routes=assignment.routes,
     )
-    if seen.layouts:
-        counts = until_changed(workers, plan, seen, snapshot)
-    else:
-        counts = {
-            **staying(workers, going, placements, observation),
-            **{kind: seen.running[kind] for kind in held},
-        }
     moves: tuple[Action, ...] = ()
     if not placements or placements is not before_now:  # otherwise all of it is in place
         moves = diff(
@@ -227,10 +281,10 @@ def tick(
     return Decision(
         plan=plan,
         changed=_differs(plan, observation.plan),
-        actions=(*_scaling(counts, seen.running, why), *moves),
+        actions=(*_scaling(fleet.now(plan), fleet.seen.running, fleet.why), *moves),
         targets=_targets(basis, before, plan, snapshot, routed, observation.interference, pinned),
         basis=_Basis(
-            seen,
+            fleet.seen,
             snapshot,
             load,
             vain_s,
@@ -240,13 +294,13 @@ def tick(
             pinned,
             told,
             placed_before if placed is before_now else None,
-            fleets,
+            fleet.found_by,
         ),
     )
 
 
 def _targets(
-    basis: _Basis | None,
+    basis: _Basis,
     before: Decision | None,
     plan: Plan,
     snapshot: Snapshot,
@@ -256,25 +310,17 @@ def _targets(
 ) -> Mapping[ReplicaKey, ReplicaTarget]:
     """What each replica is told: those of the decision before where the plan is the same."""
     if (
-        basis is not None
-        and before is not None
+        before is not None
         and before.plan.placements is plan.placements
         and basis.routed is routed
         and basis.pinned == pinned
+        and basis.observation is not None
         and basis.observation.interference == interference
+        and basis.snapshot is not None
         and basis.snapshot.transport_ms == snapshot.transport_ms
     ):
         return before.targets
     return replica_targets(plan, snapshot, routed.rates, interference, pinned)
-
-
-def _vain_s(basis: _Basis, now: Observation) -> float:
-    """When another division was last looked for in vain, if that still says something."""
-    before = basis.observation
-    same = before.catalog.state == now.catalog.state and [
-        (w.id, w.draining) for w in before.workers
-    ] == [(w.id, w.draining) for w in now.workers]
-    return basis.vain_s if same else -inf
 
 
 def _as_frozen(observation: Observation, snapshot: Snapshot, before: Plan, rule: Rule) -> Decision:
@@ -376,10 +422,10 @@ def _pace(observation: Observation, snapshot: Snapshot) -> Pace | None:
     )
 
 
-def _memory_mib(basis: _Basis | None, snapshot: Snapshot) -> MemoryMib:
+def _memory_mib(basis: _Basis, snapshot: Snapshot) -> MemoryMib:
     """What each variant takes; as it was found before where the catalog is the same."""
-    known = None if basis is None else basis.memory_mib
-    if known is not None and basis is not None and same_catalog(basis.snapshot, snapshot):
+    known, before = basis.memory_mib, basis.snapshot
+    if known is not None and before is not None and same_catalog(before, snapshot):
         return known
     return memory_of(snapshot)
 
