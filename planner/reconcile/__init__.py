@@ -4,8 +4,8 @@ An ``Observation`` comes in: the catalog, what the workers report, the demand no
 the plan so far. A ``Decision`` goes out: a plan and the actions that bring the workers nearer to
 it.
 
-Read ``tick.py``, the pipeline, and then its steps: ``sizing.py`` (how many workers, or
-which layout), ``division.py`` with ``kept`` (whether the division that is there stays) and
+Read ``tick.py``, the pipeline, and then its steps: ``fleet`` with ``sizing.py`` (how many workers,
+or which layout), ``division.py`` with ``kept`` (whether the division that is there stays) and
 ``demand_assignment.py`` with ``problem_builder.py`` and ``matching.py`` (which worker serves what),
 ``placement.py`` with ``demand_and_offers.py``, ``worker_memory.py``, ``task_shares.py`` and
 ``placing`` (what each worker holds), ``replica_targets.py`` (what each replica is told of it),

@@ -3,7 +3,7 @@
 Everything is derived from the observation and nothing is remembered, so that a controller that
 takes over decides what the one before it would have decided.
 
-1. Size: how many workers of each kind there should be (``planner.reconcile.sizing``), if the plan
+1. Size: how many workers of each kind there should be (``planner.reconcile.fleet``), if the plan
    decides that.
 2. Assign: which worker serves which part of the demand (``planner.reconcile.division``), if the
    demand, the workers or the catalog have changed since the plan was made.
@@ -14,23 +14,20 @@ takes over decides what the one before it would have decided.
 All of it looks at one snapshot, which is built once.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from operator import attrgetter
 from typing import NamedTuple
 
-from planner.reconcile.by_layout.layout_change import until_changed
-from planner.reconcile.by_layout.layout_choice import split
-from planner.reconcile.by_zone.zoned_sizing import NeededNear, needed_near
 from planner.reconcile.diff import FILLS_S, MemoryMib, Pace, diff
 from planner.reconcile.division import divided, looked_lately, of_zones
 from planner.reconcile.explanation import (
     ToldOfWorkers,
     explanation,
-    told_of_size,
     told_of_workers,
 )
+from planner.reconcile.fleet.wanted import WantedFleet, scaling, wanted_fleet
 from planner.reconcile.kept.routes import unserved
 from planner.reconcile.placement import place
 from planner.reconcile.placing.copies import with_new
@@ -42,18 +39,10 @@ from planner.reconcile.replica_targets import (
     routed_work,
     rows_per_query,
 )
-from planner.reconcile.sizing import (
-    FleetPlanner,
-    going_kinds,
-    size,
-    staying,
-    until_replaced,
-    without,
-)
+from planner.reconcile.sizing import FleetPlanner
 from planner.reconcile.task_shares import by_worker
 from planner.reconcile.unchanged import unchanged
 from planner.residency.frozen_plan import frozen_plan, restoring
-from planner.residency.pinned_fleet import pinned_least, pinning_layouts
 from planner.residency.pinned_room import PinnedRoom
 from planner.residency.pins import Arrangement, arrange
 from planner.selection.eligibility import forbidding
@@ -68,7 +57,6 @@ from planner.types import (
     Observation,
     ReplicaKey,
     ReplicaTarget,
-    Scale,
     Snapshot,
     WorkerReport,
     WorkerView,
@@ -122,44 +110,6 @@ class _Basis(NamedTuple):
         return self.vain_s if same else -inf
 
 
-class _Fleet(NamedTuple):
-    """How many workers there are to be, and who of those that are there counts on the way."""
-
-    wanted: dict[DeviceKindName, int]
-    """Workers by kind."""
-    why: str
-    near: NeededNear
-    found_by: FleetPlanner | None
-    held: frozenset[DeviceKindName]
-    """Kinds on their way out that go on until those that are wanted are there."""
-    going: frozenset[DeviceKindName]
-    """The others of which none is to stay."""
-    seen: Observation
-    left: Observation
-    """The same, as if all workers that go were on their way out."""
-    snapshot: Snapshot
-    """Of that."""
-
-    def sentences(self) -> tuple[str, ...]:
-        """Why there are to be so many, for the plan's explanation."""
-        layouts = self.seen.layouts
-        first = (self.why,) if layouts else ()
-        return (
-            *first,
-            *self.near.sentences,
-            *(() if layouts else told_of_size(self.seen, self.why)),
-        )
-
-    def now(self, plan: Plan) -> Mapping[DeviceKindName, int]:
-        """How many are to run for now: who goes stays until others hold what is needed."""
-        if self.seen.layouts:
-            return until_changed(self.wanted, plan, self.seen, self.snapshot)
-        return {
-            **staying(self.wanted, self.going, plan.placements, self.left),
-            **{kind: self.seen.running[kind] for kind in self.held},
-        }
-
-
 def tick(
     observation: Observation,
     planner: Planner = greedy,
@@ -188,43 +138,23 @@ def tick(
     if observation.frozen is not None and observation.plan is not None:
         return _as_frozen(observation, snapshot, observation.plan, observation.frozen)
     expected = observation.demand if observation.expected is None else observation.expected
-    fleet = _fleet(observation, snapshot, expected, planner, basis.fleets)
-    return _decided(fleet, expected, planner, basis, before, explained)
-
-
-def _fleet(
-    observation: Observation,
-    snapshot: Snapshot,
-    expected: Sequence[Demand],
-    planner: Planner,
-    before: FleetPlanner | None,
-) -> _Fleet:
-    """The first step: how many workers there are to be."""
-    near = NeededNear()
-    if observation.elastic and not observation.layouts:
-        envelope = expected if observation.envelope is None else observation.envelope
-        near = needed_near(snapshot, observation, envelope, planner)
-    wanted, why, found_by = _workers(observation, snapshot, expected, planner, near, before)
-    going = going_kinds(wanted, observation)
-    held = until_replaced(wanted, going, observation)
-    going -= held
-    left = observation
-    if going and any(not w.draining and w.device_kind not in going for w in observation.workers):
-        left = without(observation, going)
-        snapshot = _snapshot(left, snapshot)
-    return _Fleet(wanted, why, near, found_by, held, going, observation, left, snapshot)
+    fleet = wanted_fleet(observation, snapshot, expected, planner, basis.fleets)
+    if fleet.left is not observation:
+        snapshot = _snapshot(fleet.left, snapshot)
+    return _decided(fleet, snapshot, expected, planner, basis, before, explained)
 
 
 def _decided(
-    fleet: _Fleet,
+    fleet: WantedFleet,
+    snapshot: Snapshot,
     expected: Sequence[Demand],
     planner: Planner,
     basis: _Basis,
     before: Decision | None,
     explained: bool,
 ) -> Decision:
-    """The other steps, over the workers that stay."""
-    observation, snapshot = fleet.left, fleet.snapshot
+    """The other steps, over the workers that stay, which the snapshot is of."""
+    observation = fleet.left
     before_now = observation.plan.placements if observation.plan else ()
     is_latest = before is not None and before.plan.placements is before_now
     placed_before = basis.placed if is_latest else None
@@ -281,7 +211,7 @@ def _decided(
     return Decision(
         plan=plan,
         changed=_differs(plan, observation.plan),
-        actions=(*_scaling(fleet.now(plan), fleet.seen.running, fleet.why), *moves),
+        actions=(*fleet.scaling(plan, snapshot), *moves),
         targets=_targets(basis, before, plan, snapshot, routed, observation.interference, pinned),
         basis=_Basis(
             fleet.seen,
@@ -338,7 +268,7 @@ def _as_frozen(observation: Observation, snapshot: Snapshot, before: Plan, rule:
     if not observation.elastic:
         counts = {kind: n for kind, n in sorted(observation.inventory.items()) if n > 0}
         plan = replace(plan, workers=counts)
-        scaled = tuple(_scaling(counts, observation.running, observation.sized_by))
+        scaled = tuple(scaling(counts, observation.running, observation.sized_by))
     actions = diff(plan.placements, workers, memory_mib, pinned, _pace(observation, snapshot))
     return Decision(
         plan=plan,
@@ -439,71 +369,7 @@ def memory_of(snapshot: Snapshot) -> MemoryMib:
     }
 
 
-def _workers(
-    observation: Observation,
-    snapshot: Snapshot,
-    expected: Sequence[Demand],
-    planner: Planner,
-    near: NeededNear,
-    before: FleetPlanner | None,
-) -> tuple[dict[DeviceKindName, int], str, FleetPlanner | None]:
-    """Worker counts by kind, with the reason, and what was found for the next tick."""
-    inventory = observation.inventory
-    if not observation.elastic:
-        counts = {kind: n for kind, n in sorted(inventory.items()) if n > 0}
-        return counts, observation.sized_by, None
-    if observation.layouts:
-        return *split(snapshot, pinning_layouts(observation), expected, planner), None
-    absent = observation.absent
-    if observation.plan is None and not expected:
-        here = {kind: n for kind, n in inventory.items() if kind not in absent}
-        known = here if any(here.values()) else dict(inventory)
-        return known, "nothing is known of the demand yet", None
-    usable: dict[DeviceKindName, int] = {}
-    for report in observation.workers:
-        if not report.draining:
-            usable[report.device_kind] = usable.get(report.device_kind, 0) + 1
-    least = {
-        kind: max(observation.least.get(kind, 0), near.least.get(kind, 0)) for kind in inventory
-    }
-    counts, why, found = size(
-        snapshot,
-        {kind.name: kind for kind in observation.catalog.device_kinds},
-        inventory,
-        # What waits for a machine was not there yet: nothing is kept because it was ordered.
-        {kind: 0 if kind in absent else n for kind, n in observation.running.items()},
-        usable,
-        expected if observation.envelope is None else observation.envelope,
-        planner,
-        watched=observation.watched,
-        steady=observation.steady,
-        objective=observation.objective,
-        least=pinned_least(observation.catalog, inventory, least),
-        interference=observation.interference,
-        room=observation.room.part,
-        before=before,
-    )
-    if not any(counts.values()):
-        # One worker stays to answer the next query, whenever it comes.
-        prices = {kind.name: kind.usd_per_hour for kind in observation.catalog.device_kinds}
-        there = [kind for kind, most in inventory.items() if most > 0 and kind in prices]
-        running = observation.running
-        there.sort(key=lambda k: (k in absent, not running.get(k, 0), prices[k], k))
-        counts = dict.fromkeys(there[:1], 1)
-        why = "one stays for the next query"
-    return {kind: n for kind, n in sorted(counts.items()) if n > 0}, why, found
-
-
 def _view(report: WorkerReport) -> WorkerView:
     """What the snapshot of a tick has of a worker: nothing that changes with what it holds, so that
     it is the same from one tick to the next."""
     return WorkerView(id=report.id, device_kind=report.device_kind, draining=report.draining)
-
-
-def _scaling(
-    wanted: Mapping[DeviceKindName, int], running: Mapping[DeviceKindName, int], why: str
-) -> Iterable[Action]:
-    for kind in sorted({*wanted, *running}):
-        want, have = wanted.get(kind, 0), running.get(kind, 0)
-        if want != have:
-            yield Scale(device_kind=kind, count=want, why=f"{want} instead of {have}: {why}")
