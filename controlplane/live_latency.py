@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from planner.eviction.load_pace import load_pace
 from planner.live_model import Neighbours
-from planner.reconcile.live_corrections import LiveCorrections, Seen, profile_key
+from planner.reconcile.corrections.correction import Seen, profile_key
+from planner.reconcile.live_corrections import LiveCorrections
 from planner.reconcile.live_profiles import ProfiledTimes, Ratios
 from planner.slow_workers import WorkerTimes
 from planner.steps import finish

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Mapping
 from math import exp, inf
 from typing import NamedTuple
 
-from planner.reconcile.live_corrections import FARTHEST
+from planner.reconcile.corrections.correction import FARTHEST
 from planner.selection.eligibility import LATENCY, profile_rule
 from planner.types import Demand, ProfileKey, ReplicaKey, Snapshot
 from variants.types import DeviceKindName, WorkerId

@@ -12,7 +12,8 @@ from planner.batching.protocol import LiveQueue
 from planner.latency_table import LatencyTable
 from planner.live_model import LiveModel
 from planner.planning_settings import DEFAULTS
-from planner.reconcile.live_corrections import LiveCorrections, Seen
+from planner.reconcile.corrections.correction import Seen
+from planner.reconcile.live_corrections import LiveCorrections
 from planner.reconcile.live_profiles import busy_ratios_to, ratios_to
 from planner.simulation.fleet import Fleet, Replica, Worker
 from planner.types import Query

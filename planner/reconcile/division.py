@@ -88,69 +88,96 @@ def divided(
         put_off: of the division before, as of ``Division``.
         routed: what the division before brings to each worker, where that is known.
     """
-    workers = sorted((w for w in observation.workers if not w.draining), key=lambda w: w.id)
-    room_mib = _room_mib(workers)
-    known = sorted((d for d in expected if _answerable(snapshot, room_mib, d)), key=_order)
-    by_zone = zoned(
-        workers, observation.zones, lambda some, d: _answerable(snapshot, _room_mib(some), d)
-    )
-    far: tuple[str, ...] = ()
-    if by_zone is not None:
-        far = by_zone.out_of_reach(known)
-        known = by_zone.reachable(known)
-    if not workers or not known:
-        return Division(replace(NOTHING, out_of_reach=far), {}, False)
+    at = _ground(observation, snapshot, expected)
+    if not at.workers or not at.demand:
+        return Division(replace(NOTHING, out_of_reach=at.far), {}, False)
     routes = observation.plan.routes if observation.plan else ()
     crossing: tuple[str, ...] = ()
-    if by_zone is not None:
+    if at.by_zone is not None:
         crossing = tuple(said for said in of_zones(observation.plan) if CROSSES in said)
-    kept = DemandAssignment(routes=routes, crossings=crossing, out_of_reach=far)
+    kept = DemandAssignment(routes=routes, crossings=crossing, out_of_reach=at.far)
     shares: Shares | None
     if routed is not None and routed.shares and routed.are(routes, snapshot):
         shares, made_for = routed.shares, routed.classes
     else:
         shares, made_for = shares_of(routes, snapshot), None
-    fits = (
-        shares is not None
-        and not _newcomer(observation.plan, shares, workers, snapshot)
-        and not _leads_nowhere(routes, workers)
-        and (pinned is None or pinned.leaves_room(routes, workers))
-    )
     objective = observation.objective
     drift = drift_of(objective, shares)
-    asked_else = drifted(routes, known, _work_ms(snapshot), objective, drift, made_for)
-    if shares is not None and fits and not (observation.corrected or put_off or asked_else):
+    asked_else = drifted(routes, at.demand, _work_ms(snapshot), objective, drift, made_for)
+    if shares is None or not (
+        not _newcomer(observation.plan, shares, at.workers, snapshot)
+        and not _leads_nowhere(routes, at.workers)
+        and (pinned is None or pinned.leaves_room(routes, at.workers))
+    ):
+        made = at.assigned(observation, snapshot, planner, likely_load, pinned)
+        return at.division(made, shares_of(made.routes, snapshot) or {}, objective)
+    if not (observation.corrected or put_off or asked_else):
         return Division(kept, shares, False)
-    stays = _staying(observation, snapshot, known, by_zone, kept) if fits else None
-    lately = looked_lately(observation, vain_s)
-    if shares is not None and fits and stays is None and lately:
+    stays = _staying(observation, snapshot, at, kept)
+    if stays is None and looked_lately(observation, vain_s):
         return Division(kept, shares, False, vain_s, put_off=True)
-    if shares is not None and stays is not None and not stays.may_be_beaten():
+    if stays is not None and not stays.may_be_beaten():
         return stays.division(snapshot) if asked_else else Division(kept, shares, False)
-    kinds = {kind.name: kind for kind in observation.catalog.device_kinds}
-    how = (known, kinds, planner, observation.objective, observation.interference)
-    if by_zone is not None:
-        made = by_zone.assign(snapshot, *how, pinned=pinned, there=routes)
-    else:
-        made = assign_demand(
-            snapshot, workers, *how, likely_load=likely_load, pinned=pinned, there=routes
-        )
+    made = at.assigned(observation, snapshot, planner, likely_load, pinned)
+    asked, served = sum(d.qps for d in at.demand), _served(made.routes, at.demand)
+    if served < SERVED * asked and served < WORTH_MOVING * _served(routes, at.demand):
+        # The demand is too much, and which part is left out would differ with every tick.
+        return Division(kept, shares, False, observation.now_s)
+    joined: DemandAssignment | None = None
+    if stays is None and objective is not Objective.ACCURACY:
+        joined = _with_new_classes(kept, made.routes)
+    if joined is not None:
+        stays = _staying(observation, snapshot, at, joined)
     new = shares_of(made.routes, snapshot) or {}
-    if shares is not None and fits:
-        asked, served = sum(d.qps for d in known), _served(made.routes, known)
-        if served < SERVED * asked and served < WORTH_MOVING * _served(routes, known):
-            # The demand is too much, and which part is left out would differ with every tick.
-            return Division(kept, shares, False, observation.now_s)
-        joined: DemandAssignment | None = None
-        if stays is None and objective is not Objective.ACCURACY:
-            joined = _with_new_classes(kept, made.routes)
-        if joined is not None:
-            stays = _staying(observation, snapshot, known, by_zone, joined)
-        if stays is not None and new and not stays.beaten(made.routes):
-            changes = asked_else or joined is not None
-            return stays.division(snapshot) if changes else Division(kept, shares, False)
-    timed = with_slos(made.routes, known, observation.objective)
-    return Division(replace(made, routes=timed, out_of_reach=far), new, True)
+    if stays is not None and new and not stays.beaten(made.routes):
+        changes = asked_else or joined is not None
+        return stays.division(snapshot) if changes else Division(kept, shares, False)
+    return at.division(made, new, objective)
+
+
+class _Ground(NamedTuple):
+    """What is divided: the demand that some worker can answer, over the workers that stay."""
+
+    workers: Sequence[WorkerReport]
+    demand: Sequence[Demand]
+    by_zone: ZonedFleet | None
+    far: tuple[str, ...]
+    """What is said of demand that no worker is near enough for."""
+
+    def assigned(
+        self,
+        observation: Observation,
+        snapshot: Snapshot,
+        planner: Planner,
+        likely_load: float | None,
+        pinned: PinnedRoom | None,
+    ) -> DemandAssignment:
+        """The demand assigned anew."""
+        kinds = {kind.name: kind for kind in observation.catalog.device_kinds}
+        how = (self.demand, kinds, planner, observation.objective, observation.interference)
+        there = observation.plan.routes if observation.plan else ()
+        if self.by_zone is not None:
+            return self.by_zone.assign(snapshot, *how, pinned=pinned, there=there)
+        return assign_demand(
+            snapshot, self.workers, *how, likely_load=likely_load, pinned=pinned, there=there
+        )
+
+    def division(self, made: DemandAssignment, shares: Shares, objective: Objective) -> Division:
+        """What was assigned anew, as a division."""
+        timed = with_slos(made.routes, self.demand, objective)
+        return Division(replace(made, routes=timed, out_of_reach=self.far), shares, True)
+
+
+def _ground(observation: Observation, snapshot: Snapshot, expected: Iterable[Demand]) -> _Ground:
+    workers = sorted((w for w in observation.workers if not w.draining), key=lambda w: w.id)
+    room_mib = _room_mib(workers)
+    demand = sorted((d for d in expected if _answerable(snapshot, room_mib, d)), key=_order)
+    by_zone = zoned(
+        workers, observation.zones, lambda some, d: _answerable(snapshot, _room_mib(some), d)
+    )
+    if by_zone is None:
+        return _Ground(workers, demand, None, ())
+    return _Ground(workers, by_zone.reachable(demand), by_zone, by_zone.out_of_reach(demand))
 
 
 def looked_lately(observation: Observation, vain_s: float) -> bool:
@@ -185,13 +212,10 @@ class _Staying(NamedTuple):
 
 
 def _staying(
-    observation: Observation,
-    snapshot: Snapshot,
-    demand: Sequence[Demand],
-    by_zone: ZonedFleet | None,
-    kept: DemandAssignment,
+    observation: Observation, snapshot: Snapshot, at: _Ground, kept: DemandAssignment
 ) -> _Staying | None:
     """The division that is there for a demand; None where it does not serve that in time."""
+    demand, by_zone = at.demand, at.by_zone
     longer, objective = observation.interference, observation.objective
     routes = stretched(kept.routes, demand, snapshot, longer, objective)
     if not routes:

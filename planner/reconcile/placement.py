@@ -25,23 +25,17 @@ Without an assignment, the plan before, filled up in the same way, stays unless 
 because a move costs a load and gains nothing by itself.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
 from planner.reconcile.demand_and_offers import DemandAndOffers, first_held
 from planner.reconcile.placing.beside import Beside
 from planner.reconcile.placing.copies import SPARE, copy
+from planner.reconcile.placing.orders import as_it_came, by_worth
 from planner.reconcile.placing.placements import PlacedBefore, as_before, placements_of
 from planner.reconcile.task_shares import by_worker, shares
-from planner.reconcile.worker_memory import (
-    Holdings,
-    Hosts,
-    PlannedWork,
-    WorkerMemory,
-    as_it_came,
-    by_worth,
-)
+from planner.reconcile.worker_memory import Holdings, Hosts, PlannedWork, There, WorkerMemory
 from planner.residency.pins import Held
 from planner.selection.eligibility import answers
 from planner.types import Candidate, Demand, Snapshot, WorkerReport
@@ -143,10 +137,12 @@ def _emptied(
     return empty
 
 
-def _begin(memories: Iterable[WorkerMemory], given: DemandAndOffers, pinned: Held | None) -> None:
+def _begin(memories: Sequence[WorkerMemory], given: DemandAndOffers, pinned: Held | None) -> None:
     """Begin a placement on workers that are to hold nothing yet: with what is pinned to them."""
     together: dict[DeviceKindName, set[VariantKey]] = {}
+    anywhere = There(memories)
     for memory in memories:
+        memory.anywhere = anywhere
         memory.together = together.setdefault(memory.report.device_kind, set())
         for key in pinned.get(memory.report.id, ()) if pinned else ():
             memory.take(key, given.offers[memory.report.device_kind][key])
@@ -165,7 +161,7 @@ def _around(
 ) -> None:
     """Hold what was planned, what else is asked for, and what else the memory has room for."""
     served = {task for work in planned.values() for task, _ in work}
-    there = _There(memories)
+    there = There(memories)
     coming: dict[tuple[DeviceKindName, VariantKey], float] = {}
     for memory in memories:
         for key, part in planned.get(memory.report.id, {}).items():
@@ -184,7 +180,7 @@ def _around(
         if full:
             work = {key: _needed(part) for key, part in work.items()}
         order = as_it_came if published else by_worth
-        return order(of_kind, memory, work, beside.qps, there.has, there.answered)
+        return order(of_kind, memory, work, beside.qps, there.has)
 
     for memory in memories:
         kind = memory.report.device_kind
@@ -246,18 +242,15 @@ def _fill(
         else:
             memory.take_each(offers, offers)
     calm = [memory for memory in short if not memory.contested]
-    there, known = _There(calm), _There(memories)
+    there = There(calm)
     hosts = Hosts(short)
     for wanted in given.demand:
-        _cover(wanted, given, hosts, held, there, known.answered)
-    copy(
-        given, short if fallback else calm, memories, busy,
-        spread=by_routes, answered=known.answered,
-    )  # fmt: skip
+        _cover(wanted, given, hosts, held, there)
+    copy(given, short if fallback else calm, memories, busy, spread=by_routes)
     _take_asked(given, short)
     hosts = Hosts(calm)
     for wanted in given.defaults:
-        _cover(wanted, given, hosts, held, there, known.answered)
+        _cover(wanted, given, hosts, held, there)
     for memory, offers, least_mib in given.roomy(short):
         kind = memory.report.device_kind
         tasks = {task for task, _ in planned.get(memory.report.id, {})} if fallback else set()
@@ -289,36 +282,12 @@ def _held(memories: Sequence[WorkerMemory]) -> Holdings:
     return {memory.report.device_kind: memory.together for memory in memories}
 
 
-class _There:
-    """What is loaded on some workers, or being loaded, found once that is asked for."""
-
-    def __init__(self, memories: Sequence[WorkerMemory]) -> None:
-        self._memories = memories
-        self._keys: dict[DeviceKindName, set[VariantKey]] = {}
-        self._tasks: set[TaskName] | None = None
-
-    def answered(self, task: TaskName) -> bool:
-        """Whether anything of a task is on some worker of any kind."""
-        if self._tasks is None:
-            self._tasks = {task for each in self._memories for task, _ in each.there}
-        return task in self._tasks
-
-    def has(self, kind: DeviceKindName, key: VariantKey) -> bool:
-        """Whether it is on some worker of a kind."""
-        found = self._keys.get(kind)
-        if found is None:
-            those = [each.there for each in self._memories if each.report.device_kind == kind]
-            found = self._keys[kind] = set().union(*those)
-        return key in found
-
-
 def _cover(
     wanted: Demand,
     given: DemandAndOffers,
     short: Hosts,
     held: Holdings,
-    there: "_There",
-    answered: Callable[[TaskName], bool],
+    there: There,
 ) -> None:
     """Place one variant that meets a class, unless one is placed already.
 
@@ -342,7 +311,7 @@ def _cover(
         late = candidate.load_ms + candidate.table.ms[1] > wanted.tightest_ms
         for memory in hosts:
             loads = memory.is_there(key) or memory.pays_ahead(
-                candidate, given.queries_qps(wanted), float(late), answered
+                candidate, given.queries_qps(wanted), float(late)
             )
             if loads and memory.take(key, candidate):
                 return

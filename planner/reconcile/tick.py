@@ -3,7 +3,7 @@
 Everything is derived from the observation and nothing is remembered, so that a controller that
 takes over decides what the one before it would have decided.
 
-1. Size: how many workers of each kind there should be (``planner.reconcile.sizing``), if the plan
+1. Size: how many workers of each kind there should be (``planner.reconcile.fleet``), if the plan
    decides that.
 2. Assign: which worker serves which part of the demand (``planner.reconcile.division``), if the
    demand, the workers or the catalog have changed since the plan was made.
@@ -14,23 +14,20 @@ takes over decides what the one before it would have decided.
 All of it looks at one snapshot, which is built once.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from operator import attrgetter
 from typing import NamedTuple
 
-from planner.reconcile.by_layout.layout_change import until_changed
-from planner.reconcile.by_layout.layout_choice import split
-from planner.reconcile.by_zone.zoned_sizing import NeededNear, needed_near
 from planner.reconcile.diff import FILLS_S, MemoryMib, Pace, diff
 from planner.reconcile.division import divided, looked_lately, of_zones
 from planner.reconcile.explanation import (
     ToldOfWorkers,
     explanation,
-    told_of_size,
     told_of_workers,
 )
+from planner.reconcile.fleet.wanted import WantedFleet, scaling, wanted_fleet
 from planner.reconcile.kept.routes import unserved
 from planner.reconcile.placement import place
 from planner.reconcile.placing.copies import with_new
@@ -42,18 +39,10 @@ from planner.reconcile.replica_targets import (
     routed_work,
     rows_per_query,
 )
-from planner.reconcile.sizing import (
-    FleetPlanner,
-    going_kinds,
-    size,
-    staying,
-    until_replaced,
-    without,
-)
+from planner.reconcile.sizing import FleetPlanner
 from planner.reconcile.task_shares import by_worker
 from planner.reconcile.unchanged import unchanged
 from planner.residency.frozen_plan import frozen_plan, restoring
-from planner.residency.pinned_fleet import pinned_least, pinning_layouts
 from planner.residency.pinned_room import PinnedRoom
 from planner.residency.pins import Arrangement, arrange
 from planner.selection.eligibility import forbidding
@@ -68,7 +57,6 @@ from planner.types import (
     Observation,
     ReplicaKey,
     ReplicaTarget,
-    Scale,
     Snapshot,
     WorkerReport,
     WorkerView,
@@ -83,10 +71,10 @@ from variants.types import (
 
 
 class _Basis(NamedTuple):
-    """What a decision was made from, for the next tick."""
+    """What a decision was made from, for the next tick; nothing where there was none."""
 
-    observation: Observation
-    snapshot: Snapshot
+    observation: Observation | None = None
+    snapshot: Snapshot | None = None
     load: float | None = None
     """The even load that the plan was made for."""
     vain_s: float = -inf
@@ -110,6 +98,17 @@ class _Basis(NamedTuple):
         """Whether a search that was put off is due."""
         return self.put_off and not looked_lately(now, self.vain_s)
 
+    def looked_in_vain_s(self, now: Observation) -> float:
+        """When another division was last looked for in vain, if that still says something."""
+        before = self.observation
+        same = (
+            before is not None
+            and before.catalog.state == now.catalog.state
+            and [(w.id, w.draining) for w in before.workers]
+            == [(w.id, w.draining) for w in now.workers]
+        )
+        return self.vain_s if same else -inf
+
 
 def tick(
     observation: Observation,
@@ -129,44 +128,47 @@ def tick(
 
     Where nobody reads what each worker is to hold, it need not be ``explained``.
     """
-    basis = before.basis if before is not None and isinstance(before.basis, _Basis) else None
-    stays = basis is not None and unchanged(basis.observation, observation)
-    if before is not None and basis and stays and not basis.due(observation):
-        return before
-    snapshot = _snapshot(observation, None if basis is None else basis.snapshot)
+    basis = _Basis()
+    if before is not None and isinstance(before.basis, _Basis):
+        basis = before.basis
+        same = basis.observation is not None and unchanged(basis.observation, observation)
+        if same and not basis.due(observation):
+            return before
+    snapshot = _snapshot(observation, basis.snapshot)
     if observation.frozen is not None and observation.plan is not None:
         return _as_frozen(observation, snapshot, observation.plan, observation.frozen)
     expected = observation.demand if observation.expected is None else observation.expected
-    near = NeededNear()
-    if observation.elastic and not observation.layouts:
-        envelope = expected if observation.envelope is None else observation.envelope
-        near = needed_near(snapshot, observation, envelope, planner)
-    fleets_before = None if basis is None else basis.fleets
-    workers, why, fleets = _workers(observation, snapshot, expected, planner, near, fleets_before)
-    seen, going = observation, going_kinds(workers, observation)
-    held = until_replaced(workers, going, observation)
-    going -= held
-    if going and any(not w.draining and w.device_kind not in going for w in observation.workers):
-        observation = without(observation, going)
-        snapshot = _snapshot(observation, snapshot)
-    likely_load = None if basis is None else basis.load
+    fleet = wanted_fleet(observation, snapshot, expected, planner, basis.fleets)
+    if fleet.left is not observation:
+        snapshot = _snapshot(fleet.left, snapshot)
+    return _decided(fleet, snapshot, expected, planner, basis, before, explained)
+
+
+def _decided(
+    fleet: WantedFleet,
+    snapshot: Snapshot,
+    expected: Sequence[Demand],
+    planner: Planner,
+    basis: _Basis,
+    before: Decision | None,
+    explained: bool,
+) -> Decision:
+    """The other steps, over the workers that stay, which the snapshot is of."""
+    observation = fleet.left
     before_now = observation.plan.placements if observation.plan else ()
     is_latest = before is not None and before.plan.placements is before_now
-    placed_before = basis.placed if basis is not None and is_latest else None
+    placed_before = basis.placed if is_latest else None
     if placed_before is None:
         placed_before = by_worker(before_now)
     pins = arrange(observation.catalog, observation.workers, before_now)
     assignment, shares, again, vain_s, put_off = divided(
-        observation, snapshot, expected, planner, likely_load,
+        observation, snapshot, expected, planner, basis.load,
         PinnedRoom(pins.held, snapshot) if pins.held else None,
-        -inf if basis is None else _vain_s(basis, seen), basis is not None and basis.put_off,
-        None if basis is None else basis.routed,
+        basis.looked_in_vain_s(fleet.seen), basis.put_off, basis.routed,
     )  # fmt: skip
-    load = assignment.load if again else likely_load
+    load = assignment.load if again else basis.load
     rows = rows_per_query(observation.workers)
-    routed = routed_work(
-        None if basis is None else basis.routed, assignment.routes, shares, snapshot, rows
-    )
+    routed = routed_work(basis.routed, assignment.routes, shares, snapshot, rows)
     by_routes = observation.objective is not Objective.ACCURACY
     placements = place(
         snapshot,
@@ -178,7 +180,7 @@ def tick(
         unserved=unserved(routed.classes.qps, expected),
         rows=rows,
         rule=observation.eviction,
-        settled=is_latest and basis is not None and basis.routed is routed,
+        settled=is_latest and basis.routed is routed,
         busy=load,
         by_routes=by_routes,
         # On a fixed fleet under cost the cheapest variant is nearly always the quickest too:
@@ -191,34 +193,16 @@ def tick(
     placed = before_now if _same(before_now, placements) else placements
     told = ToldOfWorkers()
     if explained:
-        of_before = None if basis is None else basis.told
-        told = told_of_workers(memory_mib, observation.workers, placed, of_before)
+        told = told_of_workers(memory_mib, observation.workers, placed, basis.told)
+    said = explanation(observation, assignment, again, pins.lacks, told.sentences)
     plan = Plan(
         version=0,
         epoch=0,
         placements=placed,
-        workers=workers,
-        explanation=(
-            *((why,) if observation.layouts else ()),
-            *near.sentences,
-            *(() if observation.layouts else told_of_size(seen, why)),
-            *explanation(
-                observation,
-                assignment,
-                again,
-                pins.lacks,
-                told.sentences,
-            ),
-        ),
+        workers=fleet.wanted,
+        explanation=(*fleet.sentences(), *said),
         routes=assignment.routes,
     )
-    if seen.layouts:
-        counts = until_changed(workers, plan, seen, snapshot)
-    else:
-        counts = {
-            **staying(workers, going, placements, observation),
-            **{kind: seen.running[kind] for kind in held},
-        }
     moves: tuple[Action, ...] = ()
     if not placements or placements is not before_now:  # otherwise all of it is in place
         moves = diff(
@@ -227,10 +211,10 @@ def tick(
     return Decision(
         plan=plan,
         changed=_differs(plan, observation.plan),
-        actions=(*_scaling(counts, seen.running, why), *moves),
+        actions=(*fleet.scaling(plan, snapshot), *moves),
         targets=_targets(basis, before, plan, snapshot, routed, observation.interference, pinned),
         basis=_Basis(
-            seen,
+            fleet.seen,
             snapshot,
             load,
             vain_s,
@@ -240,13 +224,13 @@ def tick(
             pinned,
             told,
             placed_before if placed is before_now else None,
-            fleets,
+            fleet.found_by,
         ),
     )
 
 
 def _targets(
-    basis: _Basis | None,
+    basis: _Basis,
     before: Decision | None,
     plan: Plan,
     snapshot: Snapshot,
@@ -256,25 +240,17 @@ def _targets(
 ) -> Mapping[ReplicaKey, ReplicaTarget]:
     """What each replica is told: those of the decision before where the plan is the same."""
     if (
-        basis is not None
-        and before is not None
+        before is not None
         and before.plan.placements is plan.placements
         and basis.routed is routed
         and basis.pinned == pinned
+        and basis.observation is not None
         and basis.observation.interference == interference
+        and basis.snapshot is not None
         and basis.snapshot.transport_ms == snapshot.transport_ms
     ):
         return before.targets
     return replica_targets(plan, snapshot, routed.rates, interference, pinned)
-
-
-def _vain_s(basis: _Basis, now: Observation) -> float:
-    """When another division was last looked for in vain, if that still says something."""
-    before = basis.observation
-    same = before.catalog.state == now.catalog.state and [
-        (w.id, w.draining) for w in before.workers
-    ] == [(w.id, w.draining) for w in now.workers]
-    return basis.vain_s if same else -inf
 
 
 def _as_frozen(observation: Observation, snapshot: Snapshot, before: Plan, rule: Rule) -> Decision:
@@ -292,7 +268,7 @@ def _as_frozen(observation: Observation, snapshot: Snapshot, before: Plan, rule:
     if not observation.elastic:
         counts = {kind: n for kind, n in sorted(observation.inventory.items()) if n > 0}
         plan = replace(plan, workers=counts)
-        scaled = tuple(_scaling(counts, observation.running, observation.sized_by))
+        scaled = tuple(scaling(counts, observation.running, observation.sized_by))
     actions = diff(plan.placements, workers, memory_mib, pinned, _pace(observation, snapshot))
     return Decision(
         plan=plan,
@@ -376,10 +352,10 @@ def _pace(observation: Observation, snapshot: Snapshot) -> Pace | None:
     )
 
 
-def _memory_mib(basis: _Basis | None, snapshot: Snapshot) -> MemoryMib:
+def _memory_mib(basis: _Basis, snapshot: Snapshot) -> MemoryMib:
     """What each variant takes; as it was found before where the catalog is the same."""
-    known = None if basis is None else basis.memory_mib
-    if known is not None and basis is not None and same_catalog(basis.snapshot, snapshot):
+    known, before = basis.memory_mib, basis.snapshot
+    if known is not None and before is not None and same_catalog(before, snapshot):
         return known
     return memory_of(snapshot)
 
@@ -393,71 +369,7 @@ def memory_of(snapshot: Snapshot) -> MemoryMib:
     }
 
 
-def _workers(
-    observation: Observation,
-    snapshot: Snapshot,
-    expected: Sequence[Demand],
-    planner: Planner,
-    near: NeededNear,
-    before: FleetPlanner | None,
-) -> tuple[dict[DeviceKindName, int], str, FleetPlanner | None]:
-    """Worker counts by kind, with the reason, and what was found for the next tick."""
-    inventory = observation.inventory
-    if not observation.elastic:
-        counts = {kind: n for kind, n in sorted(inventory.items()) if n > 0}
-        return counts, observation.sized_by, None
-    if observation.layouts:
-        return *split(snapshot, pinning_layouts(observation), expected, planner), None
-    absent = observation.absent
-    if observation.plan is None and not expected:
-        here = {kind: n for kind, n in inventory.items() if kind not in absent}
-        known = here if any(here.values()) else dict(inventory)
-        return known, "nothing is known of the demand yet", None
-    usable: dict[DeviceKindName, int] = {}
-    for report in observation.workers:
-        if not report.draining:
-            usable[report.device_kind] = usable.get(report.device_kind, 0) + 1
-    least = {
-        kind: max(observation.least.get(kind, 0), near.least.get(kind, 0)) for kind in inventory
-    }
-    counts, why, found = size(
-        snapshot,
-        {kind.name: kind for kind in observation.catalog.device_kinds},
-        inventory,
-        # What waits for a machine was not there yet: nothing is kept because it was ordered.
-        {kind: 0 if kind in absent else n for kind, n in observation.running.items()},
-        usable,
-        expected if observation.envelope is None else observation.envelope,
-        planner,
-        watched=observation.watched,
-        steady=observation.steady,
-        objective=observation.objective,
-        least=pinned_least(observation.catalog, inventory, least),
-        interference=observation.interference,
-        room=observation.room.part,
-        before=before,
-    )
-    if not any(counts.values()):
-        # One worker stays to answer the next query, whenever it comes.
-        prices = {kind.name: kind.usd_per_hour for kind in observation.catalog.device_kinds}
-        there = [kind for kind, most in inventory.items() if most > 0 and kind in prices]
-        running = observation.running
-        there.sort(key=lambda k: (k in absent, not running.get(k, 0), prices[k], k))
-        counts = dict.fromkeys(there[:1], 1)
-        why = "one stays for the next query"
-    return {kind: n for kind, n in sorted(counts.items()) if n > 0}, why, found
-
-
 def _view(report: WorkerReport) -> WorkerView:
     """What the snapshot of a tick has of a worker: nothing that changes with what it holds, so that
     it is the same from one tick to the next."""
     return WorkerView(id=report.id, device_kind=report.device_kind, draining=report.draining)
-
-
-def _scaling(
-    wanted: Mapping[DeviceKindName, int], running: Mapping[DeviceKindName, int], why: str
-) -> Iterable[Action]:
-    for kind in sorted({*wanted, *running}):
-        want, have = wanted.get(kind, 0), running.get(kind, 0)
-        if want != have:
-            yield Scale(device_kind=kind, count=want, why=f"{want} instead of {have}: {why}")

@@ -1,17 +1,11 @@
-"""A worker's memory while a placement is made: what it is to hold so far, and what is left.
+"""A worker's memory while a placement is made: what it is to hold so far, and what is left."""
 
-``by_worth`` says in which order a memory that is short takes what is planned and what is asked for.
-"""
-
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
 from planner.eviction.churn import pays_ahead
-from planner.eviction.expected import expected_qps
-from planner.eviction.rules import absence_s, per_mib
-from planner.eviction.victims import HYSTERESIS
 from planner.selection.eligibility import LOADING, READY, kept_out
 from planner.types import Candidate, ReplicaReport, WorkerReport
 from variants.types import DeviceKindName, TaskName, VariantKey
@@ -46,6 +40,33 @@ Holdings = Mapping[DeviceKindName, Collection[VariantKey]]
 """What some worker of each kind is to hold."""
 
 
+class There:
+    """What is loaded on some workers, or being loaded, found once that is asked for."""
+
+    def __init__(self, memories: Sequence["WorkerMemory"] = ()) -> None:
+        self._memories = memories
+        self._keys: dict[DeviceKindName, set[VariantKey]] = {}
+        self._tasks: set[TaskName] | None = None
+
+    def answers(self, task: TaskName) -> bool:
+        """Whether anything of a task is on some worker of any kind."""
+        if self._tasks is None:
+            self._tasks = {task for each in self._memories for task, _ in each.there}
+        return task in self._tasks
+
+    def has(self, kind: DeviceKindName, key: VariantKey) -> bool:
+        """Whether it is on some worker of a kind."""
+        found = self._keys.get(kind)
+        if found is None:
+            those = [each.there for each in self._memories if each.report.device_kind == kind]
+            found = self._keys[kind] = set().union(*those)
+        return key in found
+
+
+NOWHERE = There()
+"""Of no workers."""
+
+
 @dataclass(slots=True, kw_only=True)
 class WorkerMemory:
     """What a worker is to hold so far, and what is left of its memory."""
@@ -62,6 +83,8 @@ class WorkerMemory:
     held: dict[VariantKey, Candidate] = field(default_factory=dict)
     together: set[VariantKey] = field(default_factory=set)
     """What it and the other workers of its kind, of the same placement, are to hold."""
+    anywhere: There = NOWHERE
+    """What is on it and the other workers of the same placement."""
     ranks: "_Ranks | None" = None
     """What is held in whatever order, until that is asked for."""
 
@@ -243,19 +266,16 @@ class WorkerMemory:
         candidate: Candidate,
         qps: float,
         urgent: float,
-        answered: Callable[[TaskName], bool],
     ) -> bool:
         """Whether something is worth loading here before a query asks for it.
 
-        Always, unless queries had to load here within the last minute.
-
-        Args:
-            answered: whether anything of a task is there, so that a query need not load it.
+        Always, unless queries had to load here within the last minute. Where nothing of its task is
+        on any worker, the next query loads it itself.
         """
         if not self.contested:
             return True
         load_s, churn_per_s = candidate.load_ms / 1_000, self.report.churn_per_s
-        loads_itself = not answered(candidate.task)
+        loads_itself = not self.anywhere.answers(candidate.task)
         return pays_ahead(qps, load_s, urgent, churn_per_s, loads_itself=loads_itself)
 
     @property
@@ -313,76 +333,3 @@ class PlannedWork(NamedTuple):
     """Queries per second."""
     urgent: float = 0.0
     """Share of them that cannot wait for a load."""
-
-
-def by_worth(
-    offers: Mapping[VariantKey, Candidate],
-    memory: WorkerMemory,
-    work: Mapping[VariantKey, PlannedWork],
-    beside_qps: Callable[[DeviceKindName, VariantKey], float],
-    held: Callable[[DeviceKindName, VariantKey], bool],
-    answered: Callable[[TaskName], bool],
-) -> list[VariantKey]:
-    """What is planned, and what is there and asked for beside the plan.
-
-    The variant whose absence would cost most per MiB comes first, as workers count it. For one that
-    is there counts the larger of what is planned and what its worker has learned, ``HYSTERESIS``
-    times, so that it is not replaced for a small gain. One that is not there and is held by another
-    worker of the kind counts by its share of the time: without it queries are refused only where
-    the other has no time for them. What is missing has to pay for its load, by whether its task is
-    ``answered`` by what is there (``WorkerMemory.pays_ahead``).
-    """
-    kind, there = memory.report.device_kind, memory.there
-    ranked: list[tuple[float, bool, VariantKey]] = []
-    for key, replica in memory.replicas.items():
-        part = work.get(key)
-        if (part is None and not replica.asked) or key not in there:
-            continue
-        candidate = offers.get(key)
-        if candidate is None:
-            continue
-        qps, urgent = replica.rate_qps, replica.urgent
-        if part is not None:
-            qps, urgent = expected_qps(qps, part.qps), max(part.urgent, urgent)
-        elif qps > 0.0:
-            most_qps = beside_qps(kind, key)
-            qps = most_qps if most_qps < qps else qps
-        if part is None and qps <= 0.0:
-            continue  # its absence would cost nothing
-        ranked.append((-HYSTERESIS * _worth(candidate, qps, urgent), False, key))
-    for key, part in work.items():
-        candidate = None if key in there else offers.get(key)
-        if candidate is not None:
-            qps = part.qps * min(1.0, part.share) if held(kind, key) else part.qps
-            if memory.pays_ahead(candidate, qps, part.urgent, answered):
-                ranked.append((-_worth(candidate, qps, part.urgent), True, key))
-    ranked.sort()
-    return [key for *_, key in ranked]
-
-
-def _worth(candidate: Candidate, qps: float, urgent: float) -> float:
-    """What the absence of a variant costs per MiB."""
-    return per_mib(absence_s(qps, candidate.load_ms / 1_000, urgent), candidate.memory_mib)
-
-
-def as_it_came(
-    offers: Mapping[VariantKey, Candidate],
-    memory: WorkerMemory,
-    work: Mapping[VariantKey, PlannedWork],
-    beside_qps: Callable[[DeviceKindName, VariantKey], float],
-    held: Callable[[DeviceKindName, VariantKey], bool],
-    answered: Callable[[TaskName], bool],
-) -> list[VariantKey]:
-    """Under a published rule: what is there and asked for, then what is planned and missing.
-
-    These rules say what leaves for a query. So nothing that a query asked for leaves for a plan,
-    and what is planned is loaded into memory that is free.
-    """
-    there = [key for key in (*work, *memory.asked()) if memory.is_there(key)]
-    missing = [
-        key
-        for key in sorted(work, key=lambda key: (-work[key].share, key))
-        if key in offers
-        and memory.pays_ahead(offers[key], work[key].qps, work[key].urgent, answered)
-    ]
-    return [key for key in dict.fromkeys((*there, *missing)) if key in offers]

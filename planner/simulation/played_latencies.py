@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import exp
 from typing import TYPE_CHECKING
 
-from planner.reconcile.live_corrections import profile_key
+from planner.reconcile.corrections.correction import profile_key
 from planner.reconcile.live_profiles import scaled
 from planner.simulation.setting import Setting
 from planner.types import ProfileKey

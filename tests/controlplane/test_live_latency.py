@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controlplane.live_latency import LiveLatency
-from planner.reconcile.live_corrections import ENOUGH, profile_key
+from planner.reconcile.corrections.correction import ENOUGH, profile_key
 from planner.selection.select import select
 from planner.selection.snapshot import build_snapshot
 from planner.types import ProfileKey, Query, Refusal, RefusalCode, WorkerView

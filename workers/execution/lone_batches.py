@@ -34,7 +34,7 @@ from workers.types import FEW, Checked, ReplyCode, variant_id
 MANY = 10
 """Batches of one that is far quicker than expected, which ``FEW`` tell: twice what the live model
 takes to forget what it believed, and more than live correction needs
-(``planner.reconcile.live_corrections.ENOUGH``)."""
+(``planner.reconcile.corrections.correction.ENOUGH``)."""
 QUICKER = 1.25
 """What takes less than what is expected of it, over this, is far quicker."""
 MOST_MS = 1_000.0

@@ -1,8 +1,8 @@
 """A traced program without operators that servers refuse: the same answers by other means.
 
-A server takes operators from a list (``variants/checks/program_operators.py``): none that changes a
-tensor in place, and none whose result is memory that was never set. So every program is made
-functional, what it takes unset is set to zeros, and what is not on the list is decomposed into
+A server takes operators from a list (``variants/checks/archive/program_operators.py``): none that
+changes a tensor in place, and none whose result is memory that was never set. So every program is
+made functional, what it takes unset is set to zeros, and what is not on the list is decomposed into
 operators that are. Whatever is left then is refused, by the same check that the server makes.
 """
 

@@ -8,6 +8,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from math import isnan
 
 from controlplane.gateway.explaining.accuracy_doubt import accuracy_doubt
+from controlplane.gateway.explaining.plan_words import (
+    PlannedAnswers,
+    canary_words,
+    plan_words,
+    planned_answers,
+)
 from controlplane.views.explanation_schemas import (
     AlternativeSchema,
     AnswerSchema,
@@ -26,9 +32,7 @@ from planner.selection.eligibility import (
     findings,
 )
 from planner.selection.refusal_reasons import in_words
-from planner.selection.route_targets import RouteTargets
 from planner.selection.routes import RouteTable
-from planner.selection.select import suited
 from planner.sentences import CHOSEN
 from planner.types import (
     Candidate,
@@ -41,16 +45,9 @@ from planner.types import (
     TaskView,
 )
 from profiler.evaluation.accuracy import interval_of
-from variants.figures import accuracies, apart, percent, some_of, usd
+from variants.figures import accuracies, apart, usd
 from variants.metrics.metric import parse_metric
 from variants.types import Canary, Prefer
-
-NAMED = 3
-"""Variants of the plan that a sentence names."""
-GOING = "they go where they are done first"
-"""Queries without room where the plan would have them."""
-SILENT = "says nothing of such queries"
-"""What a plan does that has no place for them."""
 
 
 def explained(
@@ -72,9 +69,10 @@ def explained(
         canary: a new version that gets a share of such queries.
     """
     view = snapshot.tasks.get(query.task)
+    planned = planned_answers(routes, query)
     verdicts = []
     if view is not None:
-        verdicts = list(_verdicts(snapshot, view, query, found, now_ms, routes))
+        verdicts = list(_verdicts(snapshot, view, query, found, now_ms, planned))
     if not (metric and parse_metric(metric).counts_rows):
         for row in verdicts:
             row.accuracy_low = row.accuracy_high = None
@@ -91,7 +89,7 @@ def explained(
         outcome=Outcome.ANSWERED if isinstance(found, Choice) else Outcome.REFUSED,
         answer=_answer(found, query, now_ms) if isinstance(found, Choice) else None,
         refusal=_refusal(found) if isinstance(found, Refusal) else None,
-        plan=plan_words(snapshot, routes, query, found) + canary_words(canary),
+        plan=plan_words(snapshot, routes, query, found, planned) + canary_words(canary),
         doubt=accuracy_doubt(verdicts, query),
         cores="",
         too_long_for=_too_long_for(verdicts, query),
@@ -134,100 +132,18 @@ def _refusal(found: Refusal) -> RefusalSchema:
     )
 
 
-def plan_words(
-    snapshot: Snapshot, routes: RouteTable, query: Query, found: Choice | Refusal
-) -> str:
-    """Whether a query follows the plan, in a sentence.
-
-    Args:
-        found: what selection gives for it now.
-    """
-    if query.variant is not None:
-        return "The query names its variant, so the plan has no say."
-    if query.of_some_versions:
-        best = suited(snapshot, query)
-        counted = "" if best is None else f", and plans count them for {best.variant}"
-        if query.version is not None:
-            return (
-                "The query names its version: such queries take what they prefer of its variants"
-                f"{counted}."
-            )
-        return (
-            f"Not every model holds this: such queries take what they prefer of what fits{counted}."
-        )
-    if not routes.used:
-        return "The plan has no routes, as nothing was asked: queries take the best of what fits."
-    if query.prefer is not routes.prefer:
-        return (
-            f"Plans are made for {routes.prefer}, and the query prefers {query.prefer}: it follows "
-            "none of them."
-        )
-    if routes.prefer is Prefer.ACCURACY:
-        follows = routes.offers(query) is not None
-        names = "what it gains in accuracy against what its time costs" if follows else ""
-    else:
-        names = some_of(_planned(routes, query), NAMED)
-    says = "weighs for" if routes.prefer is Prefer.ACCURACY else "sends"
-    to = "" if routes.prefer is Prefer.ACCURACY else "to "
-    if isinstance(found, Choice) and Reason(found.reason) is Reason.EARLIEST_COMPLETION:
-        if not names:
-            return f"The plan {SILENT}: while others are refused, {GOING}."
-        return f"The plan {says} such queries {to}{names}; there is no room now: {GOING}."
-    if not names:
-        return f"The plan {SILENT}: they take what they prefer of what fits."
-    quickest = some_of(_without_room(routes, query), NAMED)
-    full = f", and where there is no room to {quickest}" if quickest else ""
-    return f"The plan {says} such queries {to}{names}{full}."
-
-
-def canary_words(canary: Canary | None) -> str:
-    """What a canary's share means for a query, as a sentence behind another one."""
-    if canary is None:
-        return ""
-    share = f"{percent(canary.share)} %"
-    return (
-        f" Of such queries {share} go to {canary.label} instead, a canary, where it is loaded and"
-        " predicted to meet the SLO."
-    )
-
-
-def _planned(routes: RouteTable, query: Query) -> list[str]:
-    """The variants to which a plan for cost sends such queries, those that come first first."""
-    targets = _planned_targets(routes, query)
-    return [*dict.fromkeys(one.variant for target in targets for one in target.candidates)]
-
-
-def _without_room(routes: RouteTable, query: Query) -> list[str]:
-    """The variants to which it sends those that find no room there."""
-    last = [one.variant for target in _targets(routes, query)[-1:] for one in target.candidates]
-    planned = _planned(routes, query)
-    return [name for name in dict.fromkeys(last) if name not in planned]
-
-
-def _planned_targets(routes: RouteTable, query: Query) -> RouteTargets:
-    targets = _targets(routes, query)
-    return tuple([target for target in targets if not target.last]) or targets
-
-
-def _targets(routes: RouteTable, query: Query) -> RouteTargets:
-    if not routes.used or routes.prefer is Prefer.ACCURACY or query.of_some_versions:
-        return ()
-    return routes.targets(query)
-
-
 def _verdicts(
     snapshot: Snapshot,
     view: TaskView,
     query: Query,
     found: Choice | Refusal,
     now_ms: float,
-    routes: RouteTable,
+    planned: PlannedAnswers,
 ) -> Iterator[VerdictSchema]:
     """What becomes of each variant: the chosen one, those that fit, those that do not."""
     met = circumstances(snapshot, query, now_ms)
-    planned = _planned(routes, query)
     chosen = found.candidate if isinstance(found, Choice) else None
-    saves_little = _saves_little(view, routes, query)
+    saves_little = _saves_little(view, planned.qps)
     rank = {Standing.CHOSEN: 0, Standing.FITS: 1, Standing.STOPPED: 2}
     rows = []
     for finding in findings(_in_order(view, query.prefer), met):
@@ -239,7 +155,7 @@ def _verdicts(
             verdict = Standing.FITS
             why = "fits"
             if chosen is not None:
-                why = _beside(finding, chosen, found, met, planned, saves_little)
+                why = _beside(finding, chosen, found, met, planned.variants, saves_little)
         else:
             verdict, why = Standing.STOPPED, in_words(finding, met)
         rows.append(_row(one, query, verdict, why))
@@ -327,10 +243,9 @@ def _beside_the_planned(
     return f"fits; a row alone costs {ours} < {planned_usd} USD per million{why}"
 
 
-def _saves_little(view: TaskView, routes: RouteTable, query: Query) -> Callable[[float], bool]:
+def _saves_little(view: TaskView, qps: float) -> Callable[[float], bool]:
     """Whether a lower price of such queries, by so many USD per 1,000 rows, saves so little at the
     planned rate that routes stay as they are (``planner.reconcile.kept.worth``)."""
-    qps = sum(target.bounds[-1] for target in _planned_targets(routes, query))
     cheapest = min((one.usd_per_hour for one in view.by_cost), default=0.0)
     return lambda usd_per_1k: 3.6 * qps * usd_per_1k <= LEAST_SAVED * cheapest
 

@@ -16,7 +16,7 @@ from planner.reconcile.demand_and_offers import DemandAndOffers
 from planner.reconcile.diff import free
 from planner.reconcile.worker_memory import WorkerMemory
 from planner.types import Candidate, Demand, class_of
-from variants.types import DeviceKindName, TaskName, VariantKey
+from variants.types import DeviceKindName, VariantKey
 
 SPARE = 0.7
 """At a planned load below this other copies have time mostly, and one more has to pay for its load
@@ -49,7 +49,6 @@ def copy(
     memories: Iterable[WorkerMemory],
     busy: float | None = None,
     *,
-    answered: Callable[[TaskName], bool],
     spread: bool = False,
 ) -> None:
     """Place the variant of each class of the demand on every host of its kind that has room.
@@ -61,7 +60,6 @@ def copy(
     Args:
         memories: of all workers: the copies there get their part, too.
         busy: the part of their time that the plan gives to its demand; None where that is all.
-        answered: as of ``WorkerMemory.pays_ahead``.
         spread: whether it counts how many copies there are already. The rates of the demand then
             have to be those that are expected: what was asked for in the last seconds differs by
             chance, and moves copies with each tick.
@@ -98,7 +96,7 @@ def copy(
                 pays = pays_ahead(part_qps, load_s, urgent, churn_per_s)
             elif memory.contested:
                 part_qps = qps / (1 + copies.of(kind, key))
-                pays = memory.pays_ahead(candidate, part_qps, 1.0, answered)
+                pays = memory.pays_ahead(candidate, part_qps, 1.0)
             else:
                 pays = True
             if pays and memory.take(key, candidate):

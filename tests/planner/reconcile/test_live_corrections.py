@@ -5,14 +5,8 @@ from math import exp, log
 import pytest
 
 from planner.live_model import Neighbours
-from planner.reconcile.live_corrections import (
-    ENOUGH,
-    REFUSING_RELAX_S,
-    RELAX_S,
-    TOLD_S,
-    LiveCorrections,
-    Seen,
-)
+from planner.reconcile.corrections.correction import ENOUGH, TOLD_S, Seen
+from planner.reconcile.live_corrections import REFUSING_RELAX_S, RELAX_S, LiveCorrections
 from planner.reconcile.live_profiles import BusyRatio, SizeRatio
 from planner.selection.snapshot import latency_points
 from tests.planner.builders import DIGITS, catalog, kind, profile, variant

@@ -3,7 +3,8 @@
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from planner.reconcile.worker_memory import PlannedWork, WorkerMemory, by_worth
+from planner.reconcile.placing.orders import by_worth
+from planner.reconcile.worker_memory import PlannedWork, WorkerMemory
 from planner.types import Candidate
 from tests.planner.builders import catalog, key, profile, replica, report, snapshot, variant
 from variants.types import DeviceKindName, ReplicaState, VariantKey
@@ -93,7 +94,7 @@ def test_what_all_has_room_is_held_as_if_taken_by_its_worth(
         return WorkerMemory.of(report("w1", *replicas, memory_mib=memory_mib))
 
     def ranked(of: WorkerMemory) -> list[VariantKey]:
-        return by_worth(offers, of, work, beside_qps, lambda *_: False, lambda _: False)
+        return by_worth(offers, of, work, beside_qps, lambda *_: False)
 
     one, other = memory(), memory()
     one.take_each(ranked(one), offers)

@@ -6,7 +6,7 @@ from planner.batching.deadline_queue import DeadlineQueue
 from planner.batching.live_costs import LiveCosts
 from planner.latency_table import LatencyTable
 from planner.live_model import LiveModel
-from planner.reconcile.live_corrections import Seen
+from planner.reconcile.corrections.correction import Seen
 from planner.reconcile.live_profiles import busy_ratios_to, ratios_to
 from planner.types import ProfileKey
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from planner.live_model import SHIFTED
-from planner.reconcile.live_corrections import ENOUGH
+from planner.reconcile.corrections.correction import ENOUGH
 from tests.workers.builders import ask, config, echo_spec, row, running, tensor, until, vid
 from tests.workers.gated import Gates
 from variants.errors import NotFound, Overloaded, RuntimeFailed

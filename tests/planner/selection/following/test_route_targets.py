@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from planner.reconcile.live_corrections import profile_key
+from planner.reconcile.corrections.correction import profile_key
 from planner.reconcile.live_profiles import scaled
 from planner.selection.plan_following import CongestionWindow, choose, follow
 from planner.selection.route_targets import RouteTargets
