@@ -80,14 +80,23 @@ $(VENV)/.pip:
 	@$(PYTHON) -m venv $(VENV)
 	@touch $@
 
+# Next to a clone that is called modelless, that folder would be taken for the package: what setuptools
+# finds for a package in place comes after the folder of a program. A place on the path does not.
+define found_first
+	@mkdir -p $(VENV)/packages && ln -sfn ../../controlplane/client $(VENV)/packages/modelless
+	@echo '$(CURDIR)/$(VENV)/packages' > $$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/modelless-packages.pth
+endef
+
 $(VENV)/.run: $(VENV)/.pip pyproject.toml constraints.txt
 	@echo "Installing modelless into $(VENV) (a few minutes the first time)"
 	@$(PIP) install -c constraints.txt -e '.[torch,sklearn-export,text]'
+	$(found_first)
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.pip pyproject.toml constraints.txt
 	@echo "Installing modelless and its test tools into $(VENV) (a few minutes the first time)"
 	@$(PIP) install -c constraints.txt -e '.[dev]'
+	$(found_first)
 	@touch $@ $(VENV)/.run
 
 # Each has the pins of its own. uv needs a tenth of pip's time for them.

@@ -43,7 +43,13 @@ def test_it_is_imported_as_modelless(tmp_path: Path) -> None:
         "import modelless; print(modelless.export is not None, *modelless.__path__)", tmp_path
     )
     assert said.startswith("True ")
-    assert said.endswith("controlplane/client")
+    assert Path(said.removeprefix("True ")).resolve() == Path(package.__file__).parent.resolve()
+
+
+def test_a_clone_of_that_name_is_not_taken_for_it(tmp_path: Path) -> None:
+    """A program may lie beside the clone, whose folder has the name of the package."""
+    (tmp_path / "modelless" / "controlplane").mkdir(parents=True)
+    assert ran("import modelless; print(modelless.Client.__name__)", tmp_path) == "Client"
 
 
 def test_importing_it_loads_nothing_heavy(tmp_path: Path) -> None:
