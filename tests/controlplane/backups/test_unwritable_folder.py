@@ -11,7 +11,7 @@ from controlplane.access import key_changes
 from controlplane.backups.writing import write_backup
 from controlplane.settings import load_settings
 from controlplane.startup.checks import services
-from tests.controlplane.another_user import without_rights
+from tests.disks import without_rights
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.migrations import upgrade
 from variants.catalog.sql import open_catalog

@@ -16,9 +16,9 @@ from controlplane.startup.checks import configuration, services, state
 from controlplane.startup.checks.finding import fine, problem, warning
 from controlplane.startup.presence import write_state
 from controlplane.startup.state_directory import prepare, take_lock
-from tests.controlplane.another_user import without_rights
 from tests.controlplane.fleet import register_echo
 from tests.controlplane.startup.doctor.looked_at import found
+from tests.disks import without_rights
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.sql import open_catalog
 from variants.types import VariantName

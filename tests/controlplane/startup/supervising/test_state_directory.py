@@ -15,9 +15,8 @@ from controlplane.settings import Settings
 from controlplane.startup.presence import lock_path, read_state, running, state_path, write_state
 from controlplane.startup.state_directory import clear_files, clear_leftovers, prepare
 from controlplane.startup.valkey import EmbeddedValkey
-from tests.controlplane.another_user import without_rights
 from tests.controlplane.startup.supervising.supervised import supervisor
-from tests.disks import small_disk
+from tests.disks import small_disk, without_rights
 from variants.errors import Conflict, InvalidInput
 
 
