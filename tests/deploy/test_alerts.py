@@ -168,6 +168,28 @@ def test_a_gateway_that_is_away_says_nothing_of_workers(tmp_path: Path) -> None:
     fires(tmp_path, "ModellessGatewayAway", series, away)
 
 
+@pytest.mark.parametrize(
+    ("count", "words"), [(1, "rule of operators is"), (2, "rules of operators are")]
+)
+def test_rules_that_are_not_kept_are_counted_in_words(
+    tmp_path: Path, count: int, words: str
+) -> None:
+    summary = f"{count} {words} not kept: `modelless rules list` says why"
+    series = {"modelless_rules_not_kept": f"{count}+0x60"}
+    fires(tmp_path, "ModellessRulesNotKept", series, ({}, summary))
+
+
+@pytest.mark.parametrize(
+    ("count", "words"), [(1, "worker of cpu-2 is"), (2, "workers of cpu-2 are")]
+)
+def test_workers_that_are_missing_are_counted_in_words(
+    tmp_path: Path, count: int, words: str
+) -> None:
+    summary = f"{count} {words} wanted, and fewer are connected"
+    series = {'modelless_workers_wanted{kind="cpu-2"}': f"{count}+0x60"}
+    fires(tmp_path, "ModellessWorkersMissing", series, ({"kind": "cpu-2"}, summary))
+
+
 def disk(what: str, host: str) -> str:
     return f'modelless_disk_{what}_bytes{{of="state",host="{host}"}}'
 
