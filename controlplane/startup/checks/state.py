@@ -40,8 +40,18 @@ def state_directory(settings: Settings) -> Iterator[Finding]:
         )
     elif not path.exists():
         yield fine(name, f"{path} will be made")
+    elif full := _nearly_full(settings):
+        yield from (warning(name, words, "free some space on it") for words in full)
     else:
         yield fine(name, str(path))
+
+
+def _nearly_full(settings: Settings) -> list[str]:
+    """What is to be said of disks that are nearly full, by the measure of `modelless status`."""
+    from controlplane.machine import rooms_here
+    from controlplane.views.storage_status import nearly_full, room_words
+
+    return [room_words(room) for room in rooms_here(settings) if nearly_full(room)]
 
 
 def secrets(settings: Settings) -> Iterator[Finding]:
