@@ -193,6 +193,7 @@ class ControllerReplica(Replaceable):
         from controlplane.cluster.autoscaling.ray_autoscaler import RayAutoscaler
         from controlplane.cluster.head import store_of
         from controlplane.cluster.kind_applications import KindApplications, LaterKinds
+        from controlplane.cluster.processes.ray_processes import watch_control_store
         from controlplane.cluster.ray_adapter import ServeCluster
         from controlplane.controller.loop import ControlLoop
         from controlplane.controller.other_installations import owner_of
@@ -233,6 +234,7 @@ class ControllerReplica(Replaceable):
             # On a cluster nodes of other kinds may join.
             kind_applications=KindApplications(workers) if settings.ray_address else None,
             autoscaler=RayAutoscaler() if settings.ray_address else None,
+            control_store=watch_control_store(settings),
         )
         self._running: asyncio.Task[None] | None = None
 

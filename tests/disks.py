@@ -1,4 +1,5 @@
-"""Real small disks for tests: file systems in memory that can be filled to the last byte."""
+"""Real small disks for tests: file systems in memory that can be filled to the last byte. And files
+that are another user's."""
 
 import errno
 import os
@@ -10,6 +11,7 @@ from tempfile import TemporaryDirectory
 
 from tests.services import missing
 
+NOBODY = 65534
 _HOLD = 'mount -t tmpfs -o "$2" none "$1" && echo mounted && cat; umount -l "$1"'
 """Unmounts when its standard input ends, so also when the process that started it is killed."""
 
@@ -56,3 +58,16 @@ def fill(disk: Path, name: str = "filler") -> Path:
     finally:
         os.close(file)
     return path
+
+
+@contextmanager
+def without_rights() -> Iterator[None]:
+    """As another user where root runs the tests, to whom nothing is refused."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        os.seteuid(0)

@@ -89,11 +89,12 @@ def postgres_server() -> Iterator[str]:
             yield url
 
 
-def fresh_database(server_url: str) -> str:
-    """The URL of a new, empty database on a server."""
+def fresh_database(server_url: str, encoding: str = "") -> str:
+    """The URL of a new, empty database on a server, in the server's encoding unless told."""
     name = f"modelless_test_{secrets.token_hex(8)}"
+    made = f" ENCODING '{encoding}' LOCALE 'C' TEMPLATE template0" if encoding else ""
     with psycopg.connect(server_url, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}".encode())
+        connection.execute(f"CREATE DATABASE {name}{made}".encode())
     return make_url(server_url).set(database=name).render_as_string(hide_password=False)
 
 

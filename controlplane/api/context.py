@@ -174,7 +174,8 @@ class ApiContext:
 
     async def control_loop(self) -> LoopStatus:
         """Whether the control loop turns."""
-        return loop_status(self._silent_s(await self.told()))
+        told = await self.told()
+        return loop_status(self._silent_s(told), str(told.get("control_store", "")))
 
     async def told(self) -> Mapping[str, Any]:
         """What the control loop told last of itself; nothing where the live state has none."""

@@ -215,10 +215,9 @@ def _not_running(url: str) -> str:
 
     try:
         settings = load_settings()
+        state = running(settings)
     except ModellessError:
         state = None
-    else:
-        state = running(settings)
     if state is not None and str(state["url"]).rstrip("/") == url:
         if not is_serving(settings, state):
             return where_it_is(settings, state)
@@ -235,13 +234,14 @@ def access_to(url: str = "") -> Access:
     Raises:
         InvalidInput: a setting is wrong.
     """
-    given = load_settings()
-    settings = as_running(given)
-    named = url or given.url
+    settings = load_settings()
+    if named := url or settings.url:
+        return Access(url=named.rstrip("/"), token=settings.api_token)
+    settings = as_running(settings)
     return Access(
-        url=(named or settings.gateway_url).rstrip("/"),
+        url=settings.gateway_url.rstrip("/"),
         token=settings.api_token,
-        certificate="" if named else settings.tls_cert,
+        certificate=settings.tls_cert,
     )
 
 

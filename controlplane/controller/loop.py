@@ -19,6 +19,7 @@ from time import monotonic, time
 from typing import Any
 
 from controlplane.cluster.head import notes_of
+from controlplane.cluster.processes.control_store import ControlStoreWatch
 from controlplane.cluster.protocol import Cluster
 from controlplane.cluster.ray_adapter import WorkerAddress
 from controlplane.controller.accuracy_watch import AccuracyWatch
@@ -103,6 +104,7 @@ class ControlLoop:
         measuring_of: MeasuringOf | None = None,
         kind_applications: Applications | None = None,
         autoscaler: NodeAutoscaler | None = None,
+        control_store: ControlStoreWatch | None = None,
     ) -> None:
         self._settings = settings
         self._catalog = catalog
@@ -142,7 +144,7 @@ class ControlLoop:
         )
         self._leader = LeaderWrites(owner, catalog, live, self._journal, self._recorder)
         self._report = LoopReport(
-            live, self._journal, lambda: rooms_here(settings), clock_s, wall_s
+            live, self._journal, lambda: rooms_here(settings), clock_s, wall_s, control_store
         )
         self._known = KnownCatalog(catalog, store, self._report, clock_s)
         self._counted: Seldom[dict[str, dict[str, Any]]] = Seldom(clock_s)

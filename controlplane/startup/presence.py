@@ -4,16 +4,19 @@ It holds a lock for as long as it lives, so what a killed one wrote is never tak
 service manager that started it is told as well.
 """
 
+import errno
 import fcntl
 import os
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 import orjson
 
 from controlplane.settings import SECRETS, Settings
+from variants.errors import InvalidInput
 
 TOLD = (
     "url", "host", "port", "grpc_port", "cores", "workers", "slices", "tls_cert", "ray_address",
@@ -94,15 +97,34 @@ def read_state(settings: Settings) -> dict[str, object] | None:
 
 
 def running(settings: Settings) -> dict[str, object] | None:
-    """State of a live ``modelless up`` on this state directory, or None."""
+    """State of a live ``modelless up`` on this state directory, or None.
+
+    Raises:
+        InvalidInput: it is another user's, so that nobody can tell.
+    """
     try:
-        with lock_path(settings).open("a+") as lock:
+        with _opened(lock_path(settings)) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return read_state(settings)
+    except PermissionError as error:
+        raise InvalidInput(
+            f"{settings.run_dir} cannot be looked into: {error.strerror}; run this as the user of"
+            " the installation, or set MODELLESS_STATE_DIR"
+        ) from error
     except OSError:
         return None
     return None
+
+
+def _opened(path: Path) -> IO[str]:
+    """The file of the lock; a disk that became read-only keeps nobody from looking at it."""
+    try:
+        return path.open("a+")
+    except OSError as error:
+        if error.errno != errno.EROFS:
+            raise
+        return path.open()
 
 
 def is_serving(settings: Settings, state: Mapping[str, object]) -> bool:

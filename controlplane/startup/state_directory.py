@@ -98,7 +98,8 @@ def clear_leftovers(settings: Settings) -> int:
     assert isinstance(noted, list)
     left = {(int(pid), float(at)) for pid, at in noted} | left_servers(settings.run_dir)
     ended = end_processes(left, wait_s=3.0)
-    state_path(settings).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # the disk has become read-only
+        state_path(settings).unlink(missing_ok=True)
     return ended
 
 

@@ -68,11 +68,17 @@ class EmbeddedValkey:
         """Start it, again if it has died, and return when it answers.
 
         Raises:
-            ClusterUnavailable: there is no binary, it ended at once, or it does not answer.
+            ClusterUnavailable: there is no binary or no place for its socket, it ended at once,
+                or it does not answer.
         """
-        self.stop()
-        self.socket.unlink(missing_ok=True)
-        self.socket.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            self.stop()
+            self.socket.unlink(missing_ok=True)
+            self.socket.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise ClusterUnavailable(
+                f"the embedded Valkey has no place for its socket {self.socket}: {error.strerror}"
+            ) from error
         options = {
             "port": "0",
             "unixsocket": str(self.socket),

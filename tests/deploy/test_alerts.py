@@ -147,6 +147,49 @@ def test_wrong_queries_are_no_sign_that_nothing_answers(tmp_path: Path) -> None:
     fires_for(tmp_path, UNANSWERED, {refused("INVALID_INPUT"): GROWS}, [])
 
 
+WORKERS = 'modelless_workers{kind="cpu-2",draining="false",instance="a:1"}'
+
+
+def up(instance: str = "a:1") -> str:
+    return f'up{{job="modelless",instance="{instance}"}}'
+
+
+def test_that_no_worker_is_connected_is_told(tmp_path: Path) -> None:
+    summary = "no worker is connected to any gateway: no query can be answered"
+    series = {up(): "1+0x60", WORKERS: "1x5 stale"}
+    fires(tmp_path, "ModellessNoWorkers", series, ({}, summary))
+    fires(tmp_path, "ModellessNoWorkers", {up(): "1+0x60", WORKERS: "1+0x60"})
+
+
+def test_a_gateway_that_is_away_says_nothing_of_workers(tmp_path: Path) -> None:
+    series = {up(): "1x5 0x60", WORKERS: "1x5 stale"}
+    fires(tmp_path, "ModellessNoWorkers", series)
+    away = ({"job": "modelless", "instance": "a:1"}, "a:1 does not answer")
+    fires(tmp_path, "ModellessGatewayAway", series, away)
+
+
+@pytest.mark.parametrize(
+    ("count", "words"), [(1, "rule of operators is"), (2, "rules of operators are")]
+)
+def test_rules_that_are_not_kept_are_counted_in_words(
+    tmp_path: Path, count: int, words: str
+) -> None:
+    summary = f"{count} {words} not kept: `modelless rules list` says why"
+    series = {"modelless_rules_not_kept": f"{count}+0x60"}
+    fires(tmp_path, "ModellessRulesNotKept", series, ({}, summary))
+
+
+@pytest.mark.parametrize(
+    ("count", "words"), [(1, "worker of cpu-2 is"), (2, "workers of cpu-2 are")]
+)
+def test_workers_that_are_missing_are_counted_in_words(
+    tmp_path: Path, count: int, words: str
+) -> None:
+    summary = f"{count} {words} wanted, and fewer are connected"
+    series = {'modelless_workers_wanted{kind="cpu-2"}': f"{count}+0x60"}
+    fires(tmp_path, "ModellessWorkersMissing", series, ({"kind": "cpu-2"}, summary))
+
+
 def disk(what: str, host: str) -> str:
     return f'modelless_disk_{what}_bytes{{of="state",host="{host}"}}'
 

@@ -110,7 +110,11 @@ def make_engine(url: str, patience_s: float = BUSY_TIMEOUT_S, answer_s: float = 
             parsed,
             pool_pre_ping=True,
             pool_timeout=patience_s,
-            connect_args={"connect_timeout": CONNECT_TIMEOUT_S, **SILENCE},
+            connect_args={
+                "connect_timeout": CONNECT_TIMEOUT_S,
+                "client_encoding": "utf8",
+                **SILENCE,
+            },
         )
     except ModuleNotFoundError as error:
         raise StateUnavailable(

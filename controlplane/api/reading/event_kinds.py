@@ -23,6 +23,8 @@ EVENT_KINDS = frozenset(
         "catalog_unwritable",
         "catalog_writable",
         "clock_set_back",
+        "control_store_back",
+        "control_store_lost",
         "controller_started",
         "controller_stopped",
         "cores_short",

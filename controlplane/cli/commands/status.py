@@ -36,6 +36,7 @@ from controlplane.cli.render.task_words import unanswered
 from controlplane.cli.start_lines import NOTHING_YET, err
 from planner.planning_settings import DEFAULTS
 from variants.errors import NotFound, StateUnavailable
+from variants.figures import counted
 
 out = Console(highlight=False)
 STATES = ("answered", "control_loop", "cores", "storage", "certificate", "client_keys")
@@ -49,6 +50,7 @@ COLOUR = {
 COUNTED = ("QUERIES", "LATE", "REFUSED", "INFEASIBLE")
 MOST_TASKS = 25
 """So many are shown of more, as a screen has room for."""
+MOST_QUARANTINED = 5
 
 
 def status(url: UrlOption = "", output: OutputOption = Output.TABLE) -> None:
@@ -174,8 +176,27 @@ def _print_standing(found: Mapping[str, Any]) -> None:
         hanging(out, " ", _plain(sentence), "dim")
     news = node_news(found["nodes"]) if found["nodes"] else []
     idle = [f"{task['name']}: {why}" for task in found["tasks"] if (why := unanswered(task))]
-    for sentence in (*found["lost"], *idle, *news, *(found["advice"] or ())):
+    kept_out = quarantined(found["workers"])
+    for sentence in (*found["lost"], *kept_out, *idle, *news, *(found["advice"] or ())):
         hanging(out, "  [yellow]![/]", _plain(sentence))
+
+
+def quarantined(workers: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A sentence for each variant that workers keep out; beyond ``MOST_QUARANTINED`` how many."""
+    where = Counter(
+        f"{replica['task']}/{replica['variant']}"
+        for worker in workers
+        for replica in worker["replicas"]
+        if replica["state"] == "quarantined"
+    )
+    said = [
+        f"{variant} is in quarantine on {counted(where[variant], 'worker')} of {len(workers)}:"
+        " `modelless quarantine list` says why"
+        for variant in sorted(where)
+    ]
+    more = len(said) - MOST_QUARANTINED
+    shown = said[:MOST_QUARANTINED]
+    return [*shown, f"{counted(more, 'variant')} more in quarantine"] if more > 0 else shown
 
 
 def _by_task(sentence: str) -> str:

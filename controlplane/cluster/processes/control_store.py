@@ -34,6 +34,11 @@ class ControlStoreWatch:
     def has_died(self) -> bool:
         return self._missed >= MISSED
 
+    @property
+    def sentence(self) -> str:
+        """What to say while it does not answer; empty while it does."""
+        return self._died if self.has_died else ""
+
     def look(self) -> str | None:
         had_died = self.has_died
         self._missed = 0 if self._answers() else self._missed + 1

@@ -32,7 +32,8 @@ EVENTS_HELD = 1_000
 TROUBLES = frozenset(
     {
         "accuracy_differs", "artifact_invalid", "canary_rolled_back", "catalog_slow",
-        "clock_set_back", "cores_short", "disk_nearly_full", "forecast_forgotten", "gateway_lost",
+        "clock_set_back", "control_store_lost", "cores_short", "disk_nearly_full",
+        "forecast_forgotten", "gateway_lost",
         "layout_given_up", "live_state_slow", "load_failed", "measuring_failed",
         "other_installation", "profile_check_failed", "quarantined", "rebuild_failed",
         "scale_failed", "slo_missed", "start_failed", "tell_failed", "unload_failed", "worker_lost",

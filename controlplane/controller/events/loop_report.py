@@ -10,6 +10,7 @@ from contextlib import suppress
 from itertools import chain
 from typing import Any
 
+from controlplane.cluster.processes.control_store import ControlStoreWatch
 from controlplane.controller.events.answer_pace import AnswerPace
 from controlplane.controller.events.clock_watch import ClockWatch
 from controlplane.controller.events.core_watch import CoreWatch
@@ -40,16 +41,20 @@ class LoopReport:
         rooms: Callable[[], tuple[DiskRoom, ...]],
         clock_s: Callable[[], float],
         wall_s: Callable[[], float],
+        control_store: ControlStoreWatch | None = None,
     ) -> None:
         """
         Args:
             rooms: the disks of this machine that are written.
+            control_store: eyes on Ray's, without which no turn starts or stops anything.
         """
         self._live = live
         self._journal = journal
         self._telling: Seldom[None] = Seldom(clock_s)
         self._rooms = rooms
         self._clock_s, self._wall_s = clock_s, wall_s
+        self._control_store = control_store
+        self._control_store_news: str | None = None
         self._seen: tuple[DiskRoom, ...] | None = None
         """What ``look_at_disks`` saw since the last turn ended."""
         self._turned_s: float | None = None
@@ -91,29 +96,42 @@ class LoopReport:
         self._core_times = self._core_times[0], tuple(one for one in read if one is not None)
 
     def look_at_disks(self) -> None:
-        """For a thread that the turn waits for anyway: a disk may take long to answer."""
-        self._seen = self._rooms()
+        """For a thread that the turn waits for anyway: a disk may take long to answer, and so may
+        Ray's control store."""
+        self._seen = self._looked()
+
+    def _looked(self) -> tuple[DiskRoom, ...]:
+        if self._control_store is not None:
+            self._control_store_news = self._control_store.look() or self._control_store_news
+        return self._rooms()
 
     async def turned(self, plan: Plan | None) -> None:
         """Tell events of disks, of clock and cores and of the catalog, and gateways how things are.
 
         They are told ``turned_s``, when the last turn that did not fail ended (Unix time; null
-        before any), ``plan_at``, when the newest plan was made, ``events``, how many of each kind
-        were told by this control loop, ``rooms``, the disks of its machine, ``unwritable``, why the
-        catalog cannot be written, and ``slow_ms`` and ``live_slow_ms``, what the catalog and the
-        live state take to answer where that is long; and ``failed_starts``, why workers do not
-        start, by kind, where none of that kind runs; ``headroom``, how much more could be asked,
-        where that is known; ``unmeasurable``, what could not be measured: task, variant, kind
-        and why; ``accuracies``, what counts in place of what was measured: task, variant, share
-        and rows; ``contradicted``, the same of all where clients say something else; ``answers``,
-        how those of variants are divided among the classes; and ``cores_short`` and
-        ``slo_missed``, the machines and tasks of which that is so, or was and hovers at a
-        threshold.
+        before any), ``control_store``, what is to be said where Ray's does not answer, ``plan_at``,
+        when the newest plan was made, ``events``, how many of each kind were told by this control
+        loop, ``rooms``, the disks of its machine, ``unwritable``, why the catalog cannot be
+        written, and ``slow_ms`` and ``live_slow_ms``, what the catalog and the live state take to
+        answer where that is long; and ``failed_starts``, why workers do not start, by kind, where
+        none of that kind runs; ``headroom``, how much more could be asked, where that is known;
+        ``unmeasurable``, what could not be measured: task, variant, kind and why; ``accuracies``,
+        what counts in place of what was measured: task, variant, share and rows; ``contradicted``,
+        the same of all where clients say something else; ``answers``, how those of variants are
+        divided among the classes; and ``cores_short`` and ``slo_missed``, the machines and tasks of
+        which that is so, or was and hovers at a threshold.
         """
-        if not self._journal.troubled("turn"):
-            self._turned_s = self._wall_s()
         seen, self._seen = self._seen, None
-        rooms = await asyncio.to_thread(self._rooms) if seen is None else seen
+        rooms = await asyncio.to_thread(self._looked) if seen is None else seen
+        lost = self._control_store.sentence if self._control_store is not None else ""
+        if not lost and not self._journal.troubled("turn"):
+            self._turned_s = self._wall_s()
+        if news := self._control_store_news:
+            if lost:
+                self._journal.tell("control_store_lost", "Ray", news)
+            else:
+                self._journal.tell("control_store_back", "Ray", news)
+            self._control_store_news = None
         self._journal.doubtful = any(map(full, rooms))
         unwritable = self._why("writing")
         slow_ms, live_slow_ms = self.catalog_pace.slow_ms(), self.live_pace.slow_ms()
@@ -131,6 +149,7 @@ class LoopReport:
             self._journal.tell(kind, subject, message)
         told = {
             "turned_s": self._turned_s,
+            "control_store": lost,
             "plan_at": plan.created_at if plan is not None else "",
             "events": dict(self._journal.told),
             "rooms": plain(rooms),

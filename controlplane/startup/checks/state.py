@@ -9,6 +9,7 @@ from pathlib import Path
 from controlplane.given_settings import PREFIX
 from controlplane.settings import FILE, Settings
 from controlplane.startup.checks.finding import Finding, fine, problem, warning
+from variants.errors import InvalidInput
 from variants.figures import counted
 
 
@@ -25,10 +26,10 @@ def state_directory(settings: Settings) -> Iterator[Finding]:
         )
     elif path.exists() and not path.is_dir():
         yield problem(name, f"{path} is not a directory", "set MODELLESS_STATE_DIR to another one")
-    elif not os.access(_nearest(path), os.W_OK | os.X_OK):
+    elif closed := _closed(settings):
         yield problem(
             name,
-            f"{_nearest(path)} cannot be written",
+            f"{closed} cannot be written",
             "let this user write there, or set MODELLESS_STATE_DIR to another one",
         )
     elif (free := shutil.disk_usage(_nearest(path)).free) < ROOM_BYTES:
@@ -39,8 +40,18 @@ def state_directory(settings: Settings) -> Iterator[Finding]:
         )
     elif not path.exists():
         yield fine(name, f"{path} will be made")
+    elif full := _nearly_full(settings):
+        yield from (warning(name, words, "free some space on it") for words in full)
     else:
         yield fine(name, str(path))
+
+
+def _nearly_full(settings: Settings) -> list[str]:
+    """What is to be said of disks that are nearly full, by the measure of `modelless status`."""
+    from controlplane.machine import rooms_here
+    from controlplane.views.storage_status import nearly_full, room_words
+
+    return [room_words(room) for room in rooms_here(settings) if nearly_full(room)]
 
 
 def secrets(settings: Settings) -> Iterator[Finding]:
@@ -144,6 +155,14 @@ def _secret_fault(path: Path) -> str:
     return ""
 
 
+def _closed(settings: Settings) -> Path | None:
+    """The state directory, or the one above it or in it, that this user cannot write."""
+    for path in (_nearest(settings.state_dir), settings.run_dir):
+        if path.exists() and not os.access(path, os.W_OK | os.X_OK, effective_ids=True):
+            return path
+    return None
+
+
 def _nearest(path: Path) -> Path:
     """The path, or the nearest folder above it that exists."""
     return path if path.exists() else _nearest(path.parent)
@@ -153,4 +172,7 @@ def running_here(settings: Settings) -> dict[str, object] | None:
     """State of the `modelless up` that has this directory; looking leaves no file behind."""
     from controlplane.startup.presence import lock_path, running
 
-    return running(settings) if lock_path(settings).exists() else None
+    try:
+        return running(settings) if lock_path(settings).exists() else None
+    except (PermissionError, InvalidInput):  # `state_directory` says so
+        return None

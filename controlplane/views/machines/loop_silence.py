@@ -18,6 +18,7 @@ class LoopLevel(StrEnum):
     TURNS = "loop_turns"
     """Also where nothing is known of it."""
     SILENT = "loop_silent"
+    """Or it turns in vain, without Ray's control store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,13 +30,16 @@ class LoopStatus:
     """Empty where it does."""
 
 
-def loop_status(silent_s: float | None) -> LoopStatus:
+def loop_status(silent_s: float | None, control_store: str = "") -> LoopStatus:
     """Judge by the end of the last turn that did not fail.
 
     Args:
         silent_s: how long ago that was; None where it is not known, as while the live state is
             empty.
+        control_store: what it said of Ray's where that does not answer.
     """
+    if control_store:
+        return LoopStatus(level=LoopLevel.SILENT, sentence=f"{control_store}.")
     if silent_s is None or silent_s <= SILENT_S:
         return LoopStatus(level=LoopLevel.TURNS, sentence="")
     return LoopStatus(

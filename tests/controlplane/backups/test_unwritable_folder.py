@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,25 +11,11 @@ from controlplane.access import key_changes
 from controlplane.backups.writing import write_backup
 from controlplane.settings import load_settings
 from controlplane.startup.checks import services
+from tests.disks import without_rights
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.migrations import upgrade
 from variants.catalog.sql import open_catalog
 from variants.errors import InvalidInput, StateUnavailable
-
-NOBODY = 65534
-
-
-@contextmanager
-def without_rights() -> Iterator[None]:
-    """As another user: nothing is refused to root."""
-    if os.geteuid() != 0:
-        yield
-        return
-    os.seteuid(NOBODY)
-    try:
-        yield
-    finally:
-        os.seteuid(0)
 
 
 @pytest.fixture

@@ -17,6 +17,9 @@ def test_a_quarantine_is_listed_and_lifted(gateway: Gateway, shell: Shell) -> No
     (row,) = shell("quarantine", "list", "-o", "json", url=gateway.url).json()
     assert row["since"] == "2027-01-15T08:00:00+00:00"
 
+    told = f"digits/{MLP} is in quarantine on 1 worker of 1: `modelless quarantine list` says why"
+    assert f"! {told}" in shell("status", url=gateway.url).out
+
     lifted = shell("quarantine", "lift", "digits", MLP, url=gateway.url)
     assert (lifted.code, lifted.out) == (0, f"digits/{MLP} is in quarantine no more on w1\n")
     refused = shell("quarantine", "lift", "digits", "linear-v1-onnx-fp32", url=gateway.url)

@@ -1,5 +1,6 @@
 """A state directory on a disk that is really full: one sentence, and nothing half made."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -41,6 +42,20 @@ def settings(disk: Path) -> Settings:
     return load_settings(
         state_dir=disk / "s", host="127.0.0.1", port=free_port(), grpc_port=0, api_token=""
     )
+
+
+def test_the_doctor_warns_of_a_disk_that_is_nearly_full() -> None:
+    with small_disk(128 * 1024) as disk:
+        settings = load_settings(state_dir=disk / "s")
+        prepare(settings)
+        assert [(one.ok, one.remedy) for one in state_directory(settings)] == [(True, "")]
+        with (disk / "filler").open("wb") as filler:
+            os.posix_fallocate(filler.fileno(), 0, 123 * 2**20)
+
+        [finding] = state_directory(settings)
+
+    assert (finding.ok, finding.remedy) == (True, "free some space on it")
+    assert finding.message.startswith("The disk of the state directory has 5 of 128 MiB free")
 
 
 def supervisor(settings: Settings) -> Supervisor:

@@ -3,6 +3,7 @@
 import os
 import signal
 import stat
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from redis import Redis
 
 from controlplane.startup.valkey import EmbeddedValkey, find_binary, reach
+from tests.disks import small_disk
 from variants.errors import ClusterUnavailable, StateUnavailable
 
 
@@ -46,6 +48,16 @@ def test_it_is_private_and_listens_on_no_port(valkey: EmbeddedValkey) -> None:
     assert stat.S_ISSOCK(mode)
     assert mode & 0o077 == 0
     assert process_of(valkey).net_connections("inet") == []
+
+
+def test_a_disk_that_became_read_only_is_told() -> None:
+    """As what cannot be started, so that who watches it goes on."""
+    with small_disk(1024) as disk:
+        server = EmbeddedValkey(disk)
+        server.socket.touch()
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        with pytest.raises(ClusterUnavailable, match=r"no place for its socket .* Read-only"):
+            server.start()
 
 
 def test_stopping_leaves_nothing_and_may_be_repeated(valkey: EmbeddedValkey) -> None:

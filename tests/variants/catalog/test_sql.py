@@ -18,8 +18,15 @@ from sqlalchemy.event import listens_for, remove
 from sqlalchemy.exc import IntegrityError
 
 from tests.contracts.places import Place, place
-from tests.services import drop_database
-from tests.variants.catalog_builders import event, kind, profile, registration, variant
+from tests.services import drop_database, fresh_database
+from tests.variants.catalog_builders import (
+    event,
+    kind,
+    profile,
+    registration,
+    set_labels,
+    variant,
+)
 from variants.catalog.database import failures_explained, make_engine, parse_url
 from variants.catalog.memory import MemoryCatalog
 from variants.catalog.protocol import Marks
@@ -282,6 +289,19 @@ def test_a_server_that_is_not_there_is_said_without_the_password(url: str, tmp_p
     assert "is not available" in caught.value.message
     assert "secret" not in caught.value.message
     assert "\n" not in caught.value.message
+
+
+def test_a_server_without_an_encoding_keeps_the_catalog(postgres_server_url: str) -> None:
+    """As a PostgreSQL that was made where no locale is set, which knows bytes alone."""
+    url = fresh_database(postgres_server_url, encoding="SQL_ASCII")
+    try:
+        catalog = open_catalog(url)
+        catalog.register(registration())
+        set_labels(catalog, "digits", ("größer", "b", "小"))
+        assert catalog.snapshot().tasks[0].labels == ("größer", "b", "小")
+        catalog.close()
+    finally:
+        drop_database(postgres_server_url, url)
 
 
 def test_a_database_that_goes_away_is_said(postgres_url: str, postgres_server_url: str) -> None:

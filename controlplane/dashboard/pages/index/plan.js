@@ -132,7 +132,7 @@ function eventGroups(events) {
 // Those that want a hand, as the control loop's log has them.
 const TROUBLES = new Set(
   `accuracy_differs artifact_invalid canary_rolled_back catalog_lost catalog_slow
-    catalog_unwritable clock_set_back cores_short disk_nearly_full forecast_forgotten gateway_lost
+    catalog_unwritable clock_set_back control_store_lost cores_short disk_nearly_full forecast_forgotten gateway_lost
     layout_given_up live_state_lost live_state_slow load_failed measuring_failed
     other_installation profile_check_failed quarantined rebuild_failed scale_failed slo_missed
     start_failed tell_failed unload_failed worker_lost worker_warning`.split(/\s+/),

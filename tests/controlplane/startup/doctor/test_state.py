@@ -18,6 +18,7 @@ from controlplane.startup.presence import write_state
 from controlplane.startup.state_directory import prepare, take_lock
 from tests.controlplane.fleet import register_echo
 from tests.controlplane.startup.doctor.looked_at import found
+from tests.disks import without_rights
 from variants.artifacts.store import FileArtifactStore
 from variants.catalog.sql import open_catalog
 from variants.types import VariantName
@@ -64,6 +65,24 @@ def test_a_file_is_no_state_directory(settings: Settings, state_dir: Path) -> No
     [finding] = state.state_directory(settings)
 
     assert (finding.ok, finding.message) == (False, f"{state_dir} is not a directory")
+
+
+def test_the_state_of_another_user_cannot_be_written(settings: Settings) -> None:
+    prepare(settings)
+    for folder in (settings.state_dir.parent, settings.state_dir):
+        folder.chmod(0o755)
+    settings.run_dir.chmod(0o500)
+    with without_rights():
+        [finding] = state.state_directory(settings)
+        assert state.running_here(settings) is None
+
+    closed = settings.run_dir if os.geteuid() else settings.state_dir
+    assert finding == problem(
+        "state",
+        f"{closed} cannot be written",
+        "let this user write there, or set MODELLESS_STATE_DIR to another one",
+    )
+    settings.run_dir.chmod(0o700)
 
 
 def test_a_secret_that_others_can_read_is_named(settings: Settings) -> None:

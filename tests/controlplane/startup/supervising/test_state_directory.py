@@ -1,5 +1,6 @@
 """The state directory: whose it is, and what is kept and removed in it."""
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -11,10 +12,11 @@ import pytest
 
 from controlplane.cluster.processes.ray_environment import ray_dir
 from controlplane.settings import Settings
-from controlplane.startup.presence import read_state, running, state_path
+from controlplane.startup.presence import lock_path, read_state, running, state_path, write_state
 from controlplane.startup.state_directory import clear_files, clear_leftovers, prepare
 from controlplane.startup.valkey import EmbeddedValkey
 from tests.controlplane.startup.supervising.supervised import supervisor
+from tests.disks import small_disk, without_rights
 from variants.errors import Conflict, InvalidInput
 
 
@@ -48,6 +50,32 @@ def test_a_look_at_the_lock_does_not_make_a_start_fail(settings: Settings) -> No
         keeper = supervisor(settings)
         keeper.claim()
         keeper.stop()
+
+
+def test_what_another_user_runs_cannot_be_told(settings: Settings) -> None:
+    prepare(settings)
+    for folder in (settings.state_dir.parent, settings.state_dir):
+        folder.chmod(0o755)
+    settings.run_dir.chmod(0 if os.geteuid() else 0o700)
+    try:
+        with pytest.raises(InvalidInput, match="cannot be looked into"), without_rights():
+            running(settings)
+    finally:
+        settings.run_dir.chmod(0o700)
+
+
+def test_what_runs_is_found_on_a_disk_that_became_read_only(settings: Settings) -> None:
+    with small_disk(1024) as disk:
+        there = settings.model_copy(update={"state_dir": disk})
+        prepare(there)
+        write_state(there, 7, set())
+        lock_path(there).touch()
+        subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
+        with lock_path(there).open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            assert (running(there) or {}).get("pid") == 7
+        assert running(there) is None
+        assert clear_leftovers(there) == 0
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"pid": 1}'])

@@ -14,6 +14,13 @@ def test_nothing_is_said_of_one_that_turns_or_of_which_nothing_is_known(
     assert (status.level, status.sentence) == (LoopLevel.TURNS, "")
 
 
+def test_one_that_turns_without_rays_control_store_is_said_at_once() -> None:
+    status = loop_status(0.5, "Ray's control store has died: start anew")
+
+    assert status.level is LoopLevel.SILENT
+    assert status.sentence == "Ray's control store has died: start anew."
+
+
 def test_one_that_is_silent_is_said_with_what_waits_for_it() -> None:
     status = loop_status(27.2)
 
