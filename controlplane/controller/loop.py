@@ -332,6 +332,7 @@ class ControlLoop:
             expected=canaries.divided((*foreseen.expected, *self._arrivals.pinned)),
             envelope=canaries.divided((*foreseen.envelope, *self._arrivals.pinned)),
             room=estimator.room,
+            dispersion=self._arrivals.dispersion.of_tasks(),
             watched=estimator.watched,
             steady=estimator.steady,
             declared=foreseen.declared,

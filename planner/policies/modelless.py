@@ -13,6 +13,7 @@ from planner.forecasting.demand import SloClass, demands, slo_class, smoothed, u
 from planner.forecasting.estimator_of import DEMAND_WEIGHT, estimator_of
 from planner.forecasting.forecast import STEP_S
 from planner.forecasting.peaks import DeclaredDemand, most
+from planner.headroom.dispersion import Dispersion
 from planner.policies.layout_watch import LayoutWatch
 from planner.policies.live_latency import LiveLatency
 from planner.reconcile.tick import tick
@@ -89,6 +90,10 @@ class Modelless:
         step_s = max(STEP_S, setting.tick_s)
         self.estimator = estimator_of(self._planning, step_s=step_s, horizon_s=horizon_s)
         self.estimator.know(setting.catalog)
+        self._dispersion = Dispersion()
+        self._of_second: defaultdict[TaskName, int] = defaultdict(int)
+        """Queries of each task in the second that has begun, ``_second``."""
+        self._second = 0
         self._came_to = 0, 0
         """Queries in time and lost, until the last tick."""
         self._demand: tuple[Demand, ...] = ()
@@ -129,7 +134,19 @@ class Modelless:
                 return found
             latency_ms = counts_for_ms(query, snapshot, self._kinds)
         self._asked[query.task, latency_ms, query.accuracy] += 1
+        if now_ms >= 1_000.0 * (self._second + 1):
+            self._end_seconds(now_ms)
+        self._of_second[query.task] += 1
         return found
+
+    def _end_seconds(self, now_ms: float) -> None:
+        """Take in how many queries came in each second that has ended, as the control loop does."""
+        passed = int(now_ms / 1_000.0) - self._second
+        if passed > 0:
+            self._dispersion.count(self._of_second, 1.0)
+            self._dispersion.count({}, passed - 1.0)
+            self._of_second.clear()
+            self._second += passed
 
     def again(self, query: Query, now_ms: float) -> Choice | Refusal | None:
         return self._choose(query, now_ms)
@@ -238,6 +255,7 @@ class Modelless:
     def _decide(self, now_s: float) -> Iterable[Action]:
         """Production's tick on what there is."""
         setting, planning = self._setting, self._planning
+        self._end_seconds(now_s * 1_000.0)
         demand, expected, envelope = self._demands(now_s)
         self._hear(now_s * 1_000)
         moved = self._hourly.moved(now_s)
@@ -262,6 +280,7 @@ class Modelless:
             expected=expected,
             envelope=envelope,
             room=self.estimator.room,
+            dispersion=self._dispersion.of_tasks(),
             watched=self.estimator.watched,
             steady=self.estimator.steady,
             elastic=planning.elastic,

@@ -6,8 +6,10 @@ work: tight queries on the kind that has full batches of large variants keep the
 that large variants run where they take long, and tight queries find no time there. The plan knows
 better, and so a kind that it does not use for a class is dearer while congestion lasts. Where it
 saves cost, the targets of the query's class are tried in order, each on the less busy of two
-workers of one kind, drawn in proportion to their rates. A query that finds no room goes wherever it
-is predicted to complete first, but not between the batches that a busy worker is planned to run.
+workers of one kind, drawn in proportion to their rates. Where none has room, a worker without a
+part in the plan answers, or an idle one while none is refused, and else the class's own are waited
+for. A query that has no time for that goes wherever it is predicted to complete first, but not
+between the batches that a busy worker is planned to run.
 
 How long a queue is does not say whether a query is in time, as workers run first what is due first.
 So one that has no time to wait for all that waits asks a worker before it is refused.
@@ -259,15 +261,18 @@ def choose(
     window = congestion.at(now_ms)
     if not targets and window >= WINDOW:
         return select(snapshot, query, now_ms)
+    transport_ms = snapshot.transport_ms
     if query.avoid is None:
-        own = follow(targets, query, now_ms, snapshot.transport_ms, window)
+        own = follow(targets, query, now_ms, transport_ms, window)
         if own is not None:
             return own
+        own = follow(targets, query, now_ms, transport_ms, window, patient=True)
+        if own is not None:
+            return _spared(snapshot, routes, query, now_ms, own, guests=window >= WINDOW)
     found = _elsewhere(snapshot, routes, targets, congestion.overflow(now_ms), query, now_ms)
     if not isinstance(found, Refusal) or found.code is not OVERLOADED:
         return found
     if congestion.may_overtake(query, now_ms):
-        transport_ms = snapshot.transport_ms
         first = before_others(targets, query, now_ms, transport_ms, congestion.is_full)
         if first is not None:
             congestion.overtakes(first.worker.id, query, now_ms)
@@ -355,12 +360,52 @@ def _beside(routes: RouteTable, targets: RouteTargets) -> Pick:
     return pick
 
 
+def _spared(
+    snapshot: Snapshot,
+    routes: RouteTable,
+    query: Query,
+    now_ms: float,
+    own: Choice,
+    *,
+    guests: bool,
+) -> Choice:
+    """The choice for a query whose own workers have longer queues than they have room for: one that
+    the plan gives nothing to do, if it is done sooner there, or one that is idle; ``own`` where
+    there is none.
+
+    Args:
+        guests: whether an idle worker takes what the plan has elsewhere. While queries are refused
+            it does not: its own come soon, and variants may disturb each other.
+    """
+    planned = routes.planned
+
+    def pick(
+        workers: tuple[WorkerView, ...], draw: int, now_ms: float, avoid: WorkerId | None
+    ) -> WorkerView | None:
+        there = tuple(
+            [
+                worker
+                for worker in compared(workers, draw)
+                if worker.id not in planned or (guests and worker.busy_until_ms <= now_ms)
+            ]
+        )
+        return expected_first(there, draw, now_ms, avoid)
+
+    other = earliest(snapshot, query._replace(prefer=LATENCY), now_ms, pick, 1.0)
+    if other is None:
+        return own
+    idle = other.worker.busy_until_ms <= now_ms
+    return other if idle or other.predicted_ms < own.predicted_ms else own
+
+
 def follow(
     targets: RouteTargets,
     query: Query,
     now_ms: float,
     transport_ms: float,
     window: float = WINDOW,
+    *,
+    patient: bool = False,
 ) -> Choice | None:
     """The choice of the first target with room for a query; None when no target has room.
 
@@ -368,8 +413,8 @@ def follow(
     that is done first is taken. So each kind of device gets the part that was planned for it: the
     quicker kind would else be done first nearly always, and take what others were planned for. A
     target has room while the wait is at most a part of the worker's own room; that part is
-    ``window`` for what is planned, and more for what is quicker. The quickest variants may be
-    waited for until the deadline. How long the query itself runs plays no part in patience.
+    ``window``. Where the query is ``patient``, the quickest variants may be waited for until the
+    deadline. How long the query itself runs plays no part in that.
     """
     _, rows, received_ms, budget_ms, floor, ceiling, *_ = query
     left_ms = received_ms + budget_ms - now_ms - transport_ms
@@ -407,7 +452,7 @@ def follow(
         busy_ms = worker.busy_until_ms
         wait_ms = busy_ms - now_ms if busy_ms > now_ms else 0.0
         predicted_ms = table.ms[rows] + wait_ms
-        if predicted_ms <= left_ms and (last or wait_ms <= room_ms * window):
+        if predicted_ms <= left_ms and (wait_ms <= room_ms * window or (patient and last)):
             predicted_ms += transport_ms
             return tuple_of(Choice, (candidate, worker, predicted_ms, False, PLANNED, True))
     return None

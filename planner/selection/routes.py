@@ -158,6 +158,11 @@ class RouteTable:
         return latency_ms / 2 if room_ms is None else room_ms / ROOM[self.prefer]
 
     @property
+    def planned(self) -> Collection[WorkerId]:
+        """Workers that the plan gives something to do."""
+        return () if self._basis is None else self._basis.rooms_ms.keys()
+
+    @property
     def batching(self) -> frozenset[WorkerId]:
         """Workers that are planned to answer so many rows at once that others keep off while they
         are busy (``planner.selection.route_targets.batching``)."""

@@ -176,6 +176,9 @@ class Observation:
     it is not known; then it is ``expected``."""
     room: KeptRoom = WHOLE_ROOM
     """How much of the room for chance workers are to be there for, beyond the envelope."""
+    dispersion: Mapping[TaskName, float] = field(default_factory=dict)
+    """How many times more than Poisson arrivals those of a task vary, where that is known
+    (``planner.headroom.dispersion``): so many times more has room for chance to absorb."""
     watched: float = 1.0
     """Which part of the inventory may be stopped, from 0 to 1: all of it once demand has been
     observed for long enough."""

@@ -132,6 +132,7 @@ def _workers(
         least=pinned_least(observation.catalog, inventory, least),
         interference=observation.interference,
         room=observation.room.part,
+        dispersion=observation.dispersion,
         before=before,
     )
     if not any(counts.values()):

@@ -1,17 +1,19 @@
 """Our own policy: what it knows of the catalog before the first query, and what it plans for."""
 
 from dataclasses import replace
-from typing import cast
+from typing import Any, cast
+from unittest.mock import patch
 
 import pytest
 
 from planner.policies.modelless import Modelless, steps_of
 from planner.policies.registry import make
+from planner.reconcile.tick import tick
 from planner.selection.snapshot import build_snapshot
 from planner.simulate import offers_of
 from planner.simulation.fleet import Fleet
 from planner.simulation.policy import Brief
-from planner.types import Objective
+from planner.types import Decision, Objective, Observation
 from tests.planner.builders import catalog, kind, profile, variant
 from tests.planner.simulation.builders import Asked, Model, engine_of, setting, trace
 from variants.types import Stage, TaskName
@@ -67,3 +69,26 @@ def test_who_asks_in_vain_takes_no_plan_from_others_of_the_class(
     served = {(each.latency_ms, each.accuracy) for each in plan.routes}
     assert served == {(20.0, None)}
     assert sum(each.qps for each in plan.routes) == pytest.approx(20.0, rel=0.2)
+
+
+@pytest.mark.parametrize(("together", "times"), [(1, 1.0), (40, 40.0)])
+def test_ticks_know_how_much_arrivals_vary(together: int, times: float) -> None:
+    """Ten queries a second, evenly or forty of them every fourth second."""
+    rows = [Asked(1.0 + at // together * together / 10, 5_000.0) for at in range(1_200)]
+    known = setting(Model(latency_ms=5.0), devices=2, objective=Objective.COST)
+    seen: list[Observation] = []
+
+    def seeing(observation: Observation, *given: Any, **named: Any) -> Decision:
+        seen.append(observation)
+        return tick(observation, *given, **named)
+
+    with patch("planner.policies.modelless.tick", seeing):
+        engine_of(
+            known, trace(*rows),
+            lambda fleet: make("modelless")(
+                Brief(setting=known, average=lambda: (), clock_s=lambda: 0.0), fleet
+            ),
+        )  # fmt: skip
+
+    assert seen[0].dispersion == {}
+    assert seen[-1].dispersion[TaskName("a")] == pytest.approx(times, rel=0.5)

@@ -25,6 +25,7 @@ from planner.types import (
     WorkerReport,
 )
 from tests.planner.builders import (
+    DIGITS,
     catalog,
     demand,
     key,
@@ -507,6 +508,21 @@ def test_with_less_room_for_chance_fewer_workers_suffice_but_never_for_more_than
     assert scaled(elastic(150.0, running=3, room=KeptRoom(0.0))) == [2]
     assert scaled(elastic(150.0, running=2, room=KeptRoom(1.0))) == [3]
     assert scaled(elastic(201.0, running=2, room=KeptRoom(0.0))) == [3]
+
+
+def test_bursts_have_more_room_and_what_varies_hardly_more_than_chance_does_not() -> None:
+    """50 queries a second take half of a worker."""
+    assert scaled(elastic(50.0, running=4)) == [1]
+    assert scaled(elastic(50.0, running=4, dispersion={DIGITS: 1.4})) == [1]
+    assert scaled(elastic(50.0, running=4, dispersion={DIGITS: 5.0})) == [2]
+    without = KeptRoom(0.0)
+    assert scaled(elastic(50.0, running=4, dispersion={DIGITS: 5.0}, room=without)) == [1]
+
+
+def test_fleets_are_looked_for_anew_where_bursts_are_others() -> None:
+    before = tick(elastic(50.0, running=4))
+    bursty = elastic(50.0, running=4, dispersion={DIGITS: 5.0})
+    assert dict(tick(bursty, before=before).plan.workers) == {CPU: 2}
 
 
 def test_a_plan_says_why_there_are_so_many_workers() -> None:

@@ -22,7 +22,7 @@ Half a minute for a workload and two minutes for its bound; nothing depends on t
 """
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 from unittest.mock import patch
@@ -32,7 +32,7 @@ from scipy.optimize import linprog
 
 from planner.forecasting.demand_estimator import DemandEstimator
 from planner.reconcile.problem_builder import largest_batch
-from planner.reconcile.sizing import FleetPlanner
+from planner.reconcile.sizing import FleetPlanner, in_steps
 from planner.reconcile.tick import tick
 from planner.selection.snapshot import build_snapshot
 from planner.simulate import bound, simulate
@@ -45,6 +45,7 @@ from tests.bench.simulation.capacity import Class, capacity_qps, row_ms
 from tests.bench.simulation.cases import Case, made
 from tests.bench.simulation.policies import FIRST_S, setting_of
 from tests.bench.simulation.workloads import Workload
+from variants.types import TaskName
 
 NAMES = ("full batches", "own batches", "whole devices", "room", "envelope", "billed")
 TICK = "planner.policies.modelless.tick"
@@ -72,7 +73,7 @@ class Fleets:
         self._most = {kind.name: kind.count for kind in ground.kinds}
         self._kinds = {kind.name: kind for kind in ground.catalog.device_kinds}
         self._capacities: dict[tuple[tuple[Class, float], ...], float] = {}
-        self._planners: dict[float, FleetPlanner] = {}
+        self._planners: dict[object, FleetPlanner] = {}
 
     def rates(self, workload: Workload, begin_s: float, end_s: float) -> dict[Class, float]:
         """The mean rate of each class in a stretch of time, without chance."""
@@ -116,11 +117,20 @@ class Fleets:
             else sum(kind.count * kind.usd_per_hour for kind in self._ground.kinds)
         )
 
-    def whole(self, demand: Sequence[Demand], room: float) -> float:
-        """USD per hour of the fleet that is found for a demand, with a part of the room."""
+    def whole(
+        self,
+        demand: Sequence[Demand],
+        room: float,
+        dispersion: Mapping[TaskName, float] | None = None,
+    ) -> float:
+        """USD per hour of the fleet that is found for a demand, with a part of the room for
+        arrivals that vary so much."""
+        varies = in_steps(dispersion or {})
         known = self._planners.setdefault(
-            room,
-            FleetPlanner(self._snapshot, self._kinds, self._find, Objective.COST, {}, {}, room),
+            (room, *sorted(varies.items())),
+            FleetPlanner(
+                self._snapshot, self._kinds, self._find, Objective.COST, {}, {}, room, varies
+            ),
         )
         return known.price(known.cheapest(demand, self._most), demand)
 
@@ -162,8 +172,8 @@ def stretches(case: Case, report: Report, seen: Sequence[Observation]) -> list[S
             fleets.in_parts(rates, own=False),
             fleets.in_parts(rates, own=True),
             fleets.whole(true, 0.0),
-            fleets.whole(true, part),
-            fleets.whole(one.envelope or (), part),
+            fleets.whole(true, part, one.dispersion),
+            fleets.whole(one.envelope or (), part, one.dispersion),
             sum(each.usd_per_hour for each in billed) / len(billed),
         )
         found.append(Stretch(begin_s, end_s, costs))

@@ -16,6 +16,7 @@ from planner.forecasting.demand_estimator import DemandEstimator
 from planner.types import Decision
 from tests.controlplane.controller.loop.asked import A, B, crowd, routed
 from tests.controlplane.fleet import KIND, LocalCluster, eventually, fleet
+from tests.planner.builders import DIGITS
 from variants.errors import ClusterUnavailable
 from variants.types import DeviceKindName
 
@@ -287,6 +288,17 @@ async def test_after_a_restart_no_worker_goes_before_the_demand_is_known_anew(
         began_s = monotonic()
         await crowd(it, lambda: monotonic() - began_s > 2.0, qps=5)
         assert it.cluster.scaled == []
+
+
+async def test_how_much_arrivals_vary_is_looked_at_where_workers_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with fleet(tmp_path) as it:
+        it.register("a")
+        loop = it.control().loop
+        await it.until_ready(w1=[A])
+        monkeypatch.setattr(loop._arrivals.dispersion, "of_tasks", lambda: {DIGITS: 4.0})
+        assert (await loop._observe()).dispersion == {DIGITS: 4.0}
 
 
 async def test_the_room_for_chance_follows_what_gateways_count_and_survives_a_restart(

@@ -113,6 +113,29 @@ def test_who_is_planned_there_waits_there() -> None:
     assert chosen(fleet(70.0, 95.0, 95.0), "b", own) == "gpu"
 
 
+@pytest.mark.parametrize(
+    ("gpu_ms", "own_ms", "spare_ms", "found"),
+    [
+        (20.0, 40.0, 0.0, "cpu1"),  # there is room for 45 ms
+        (20.0, 60.0, 0.0, "cpu2"),
+        (20.0, 60.0, 40.0, "cpu2"),
+        (20.0, 60.0, 70.0, "cpu1"),  # sooner than there, and the GPU is busy with batches
+        (0.0, 60.0, 70.0, "gpu"),
+    ],
+)
+def test_a_worker_without_a_part_in_the_plan_answers_before_own_queues_outgrow_their_room(
+    gpu_ms: float, own_ms: float, spare_ms: float, found: str
+) -> None:
+    """What nobody uses is paid for all the same; queues that are long when a burst goes on refuse
+    the rest of it."""
+    assert chosen(fleet(gpu_ms, own_ms, spare_ms), "b") == found
+
+
+def test_while_queries_are_refused_idle_workers_wait_for_their_own() -> None:
+    assert chosen(fleet(0.0, 60.0, 70.0), "b", refusals=1) == "cpu1"
+    assert chosen(fleet(0.0, 60.0, 40.0), "b", refusals=1) == "cpu2"
+
+
 def test_it_is_refused_rather_than_run_between_batches() -> None:
     assert chosen(fleet(20.0, 95.0, 95.0), "b") == RefusalCode.OVERLOADED
 
