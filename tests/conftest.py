@@ -14,7 +14,7 @@ from hypothesis import settings
 
 from tests.contracts.places import Emptied
 from tests.profiler.forked import children_are_forked
-from tests.scheduling import processes
+from tests.scheduling import processes, yielding
 from tests.scheduling.order import Scheduling, ordered
 from tests.services import drop_database, fresh_database, postgres_server, redis_server
 from variants.catalog.sql import migrate
@@ -93,6 +93,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.collect()
     gc.freeze()
     session.config.stash[processes.STARTED] = processes.other_threads()
+
+
+def pytest_runtest_logstart(nodeid: str) -> None:
+    """Beside others, tests without an installation let those go first that have one."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        yielding.take_turn(nodeid)
 
 
 @pytest.hookimpl(wrapper=True)

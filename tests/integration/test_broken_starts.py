@@ -11,7 +11,7 @@ from threading import Timer
 import psutil
 import pytest
 
-from tests.integration.deployment import CLI, deployed, environment, short_directory
+from tests.integration.deployment import environment, short_directory
 from tests.ports import free_port
 
 pytestmark = pytest.mark.integration
@@ -94,16 +94,3 @@ def test_it_ends_by_itself_and_says_where_the_reason_is() -> None:
         assert "started its first process within 2 s" in error
         assert "session_latest/logs" in error
         assert process.returncode == 1
-
-
-def test_modules_in_the_folder_where_it_is_typed_are_not_taken_for_its_own(tmp_path: Path) -> None:
-    """Somebody's project may well have a folder ``workers``."""
-    for package in ("controlplane", "planner", "profiler", "variants", "workers", "numpy"):
-        (tmp_path / package).mkdir()
-        (tmp_path / package / "__init__.py").write_text("raise RuntimeError('not ours')\n")
-    with short_directory() as home:
-        with deployed(home / "s", typed_in=tmp_path, cores=1) as running:
-            assert len(running.workers()) == 1
-        inside = environment(home / "s", free_port(), cores=1)
-        for arguments in (("up", "--detach"), ("down",)):
-            subprocess.run([*CLI, *arguments], env=inside, cwd=tmp_path, check=True)

@@ -1,6 +1,7 @@
 """A first start with little measured, plans at work, then kill and start again: state stays.
 
-One deployment, one test after the other.
+One deployment, one test after the other. Each start is typed in a folder with modules of the names
+of ours, as somebody's project may well have.
 """
 
 import subprocess
@@ -42,7 +43,17 @@ FALSE_MS = 7.0
 
 
 @pytest.fixture(scope="module")
-def first() -> Iterator[Deployment]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where commands are typed: whatever imports its modules fails."""
+    made = tmp_path_factory.mktemp("typed")
+    for package in ("controlplane", "planner", "profiler", "variants", "workers", "numpy"):
+        (made / package).mkdir()
+        (made / package / "__init__.py").write_text("raise RuntimeError('not ours')\n")
+    return made
+
+
+@pytest.fixture(scope="module")
+def first(folder: Path) -> Iterator[Deployment]:
     """Three tasks: of two nothing is measured, the third has a profile of another processor.
 
     It is killed by the last test.
@@ -54,7 +65,7 @@ def first() -> Iterator[Deployment]:
         uneven.register(state, "one", {"only": (0.9, 1.0, 0.0)}, runtime="echo")
         uneven.register(state, "stale", {"known": (0.9, 1.0, 0.0)}, runtime="echo")
         _add_stale(state)
-        with deployed(state, measured=False, objective="accuracy") as running:
+        with deployed(state, measured=False, objective="accuracy", typed_in=folder) as running:
             yield running
 
 
@@ -88,10 +99,26 @@ def answering(running: Deployment, slo: dict[str, Any], **fields: Any) -> str:
     return str(answer.body["variant"]) if answer.status == 200 else ""
 
 
-def run(settings: dict[str, str], *arguments: str) -> "subprocess.CompletedProcess[str]":
+def run(
+    folder: Path, settings: dict[str, str], *arguments: str
+) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [*CLI, *arguments], env=settings, capture_output=True, text=True, timeout=600, check=False
+        [*CLI, *arguments],
+        cwd=folder,
+        env=settings,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
     )
+
+
+def test_modules_in_the_folder_where_it_is_typed_are_not_taken_for_its_own(
+    first: Deployment, folder: Path
+) -> None:
+    """Nor are they by a start in the background, below."""
+    assert Path(f"/proc/{first.process.pid}/cwd").resolve() == folder.resolve()
+    assert len(first.workers()) == 1
 
 
 def test_each_task_is_answered_from_the_start_and_the_rest_is_measured_meanwhile(
@@ -141,7 +168,7 @@ def test_queries_follow_a_plan_for_accuracy(first: Deployment) -> None:
 
 
 def test_a_restart_in_the_background_finds_all_again_and_clears_what_a_killed_run_left(
-    first: Deployment,
+    first: Deployment, folder: Path
 ) -> None:
     state, port = first.state_dir, free_port()
     with closing(open_catalog(f"sqlite:///{state / 'catalog.db'}")) as catalog:
@@ -154,13 +181,13 @@ def test_a_restart_in_the_background_finds_all_again_and_clears_what_a_killed_ru
     settings = environment(state, port)
     second = Local(state, port)
     try:
-        up = run(settings, "up", "--detach")
+        up = run(folder, settings, "up", "--detach")
         assert up.returncode == 0, up.stderr
         assert f"127.0.0.1:{port}" in up.stderr
         assert {v["name"] for v in second.variants()} == known
         assert second.query([ROW]).status == 200
         assert [p for p in started if p.is_running() and p.status() != "zombie"] == []
     finally:
-        down = run(settings, "down")
+        down = run(folder, settings, "down")
     assert down.returncode == 0, down.stderr
-    assert run(settings, "down").returncode == 3
+    assert run(folder, settings, "down").returncode == 3

@@ -10,7 +10,7 @@ SETTINGS = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 """Other plug-ins than xdist take half of the processor time."""
 CONFTEST = """
 import os
-from tests.scheduling import processes
+from tests.scheduling import processes, yielding
 from tests.scheduling.order import Scheduling
 
 def pytest_xdist_make_scheduler(config, log):
@@ -22,6 +22,10 @@ def pytest_xdist_setupnodes(config, specs):
 
 def pytest_xdist_getremotemodule():
     return processes
+
+def pytest_runtest_logstart(nodeid, location):
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        yielding.take_turn(nodeid)
 
 with open("collected", "a") as file:
     file.write(f"{os.getpid()} {'PYTEST_XDIST_WORKER' in os.environ}\\n")

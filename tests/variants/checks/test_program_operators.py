@@ -1,6 +1,5 @@
 """The list of operators, held against every overload of the PyTorch that is installed here."""
 
-import gc
 import json
 import re
 import warnings
@@ -16,11 +15,9 @@ from variants.checks.json_shape import Misfit
 
 torch = pytest.importorskip("torch")
 
-from controlplane.client.exporting import functional as functional_programs  # noqa: E402
-from controlplane.client.exporting.functional import functional, without_effects  # noqa: E402
-from tests import torch_models  # noqa: E402
-from tests.machine_cache import kept  # noqa: E402
-from tests.torch_models import MODULES, Applied, rows  # noqa: E402
+from controlplane.client.exporting.functional import functional  # noqa: E402
+from tests.torch_models import Applied, rows  # noqa: E402
+from tests.variants.checks import traced_operators  # noqa: E402
 
 pytestmark = pytest.mark.slow
 
@@ -91,43 +88,8 @@ def taken(target: str) -> bool:
 
 @pytest.fixture(scope="module")
 def written() -> set[str]:
-    """Operators in what exporting writes, as it is traced and as it is made functional.
-
-    Tracing takes half a minute and depends on nothing but the models, PyTorch and how programs are
-    made functional, so a machine does it once for each state of these.
-    """
-    sources = (torch_models.__file__, functional_programs.__file__, __file__)
-    names = kept("operators", (torch.__version__, *map(read, sources)), _written)
-    return set(json.loads(names))
-
-
-def read(file: str | None) -> str:
-    assert file is not None
-    return Path(file).read_text()
-
-
-def _written() -> str:
-    """What tracing makes it keeps, and the garbage collector would look through it for a quarter of
-    the time."""
-    gc.disable()
-    try:
-        return json.dumps(sorted(_traced()))
-    finally:
-        gc.enable()
-
-
-def _traced() -> set[str]:
-    found: set[str] = set()
-    for make in MODULES.values():
-        torch.manual_seed(0)
-        module, example = make()
-        batch = ({0: torch.export.Dim("batch")},)
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            traced = torch.export.export(module.eval(), (example,), dynamic_shapes=batch)
-            for program in (traced, without_effects(traced)):
-                found |= {str(n.target) for n in program.graph.nodes if n.op == "call_function"}
-    return {name.removeprefix("aten.") for name in found if name.startswith("aten.")}
+    """Operators in what exporting writes, as it is traced and as it is made functional."""
+    return traced_operators.written()
 
 
 def test_every_overload_is_listed_for_a_reason_or_refused(written: set[str]) -> None:
@@ -154,6 +116,17 @@ def test_the_two_parts_are_what_they_say(written: set[str]) -> None:
     assert {name for name, each in found.items() if each and is_core(each)} == CORE
     assert written >= EXPORTED
     assert not CORE & EXPORTED
+
+
+def test_what_was_traced_is_of_the_exporter_and_the_models_of_now() -> None:
+    """Else each new machine traces for half a minute."""
+    renew = "python -m tests.variants.checks.traced_operators writes it anew"
+    assert json.loads(traced_operators.FILE.read_text())["of"] == traced_operators.state(), renew
+
+
+@pytest.mark.campaign
+def test_what_was_traced_is_what_tracing_writes(written: set[str]) -> None:
+    assert traced_operators.traced() == written
 
 
 def test_the_list_is_sorted_and_needs_no_torch() -> None:

@@ -6,6 +6,7 @@ plays 80 such minutes; ``MODELLESS_TEST_SEED`` plays others.
 
 import asyncio
 from collections import Counter
+from functools import cache
 from random import Random, getstate, setstate
 from random import seed as seed_all
 from typing import Any, cast
@@ -152,8 +153,9 @@ class Played:
         await asyncio.gather(*living)
 
 
+@cache
 def played(seed: str) -> tuple[Played, list[str]]:
-    """What became of it, and what nobody was told."""
+    """What became of it, and what nobody was told. It takes seconds, so tests share it."""
     loop = VirtualLoop()
 
     async def play() -> tuple[Played, list[str]]:
@@ -207,5 +209,5 @@ def test_each_query_has_one_outcome_and_nothing_stays(number: int) -> None:
 
 @pytest.mark.slow
 def test_a_play_is_the_same_each_time() -> None:
-    first, second = (played("7")[0] for _ in range(2))
+    first, second = (each(f"{SEED} 0")[0] for each in (played, played.__wrapped__))
     assert (first.told, first.codes) == (second.told, second.codes)
