@@ -164,7 +164,7 @@ def _told(status: int, fields: dict[bytes, bytes], body: bytes) -> Told:
     code = said["code"]
     if not said["request_id"] or not said["error"]:
         raise ValueError(f"an error that says nothing: {body[:200]!r}")
-    if status not in (405, 408) and STATUS[code] != status:
+    if status not in (405, 408, 415) and STATUS[code] != status:
         raise ValueError(f"{code} with status {status}")
     if status == 500:
         raise ValueError(f"an internal error: {body[:200]!r}")
