@@ -205,8 +205,8 @@ async def test_events_that_are_asked_for(api: httpx.AsyncClient, catalog: Memory
         (
             "kind=loaded&kind=lost",
             "INVALID_INPUT",
-            "there is no kind of event 'lost'; there are: catalog_lost, gateway_lost,"
-            " live_state_lost, worker_lost and ",
+            "there is no kind of event 'lost'; there are: catalog_lost, control_store_lost,"
+            " gateway_lost, live_state_lost, worker_lost and ",
         ),
         ("kind=worker_lots", "INVALID_INPUT", "'worker_lots'; there are: worker_lost, "),
         ("kind=zzzzz", "INVALID_INPUT", ", worker_told_to_leave, worker_warning"),
