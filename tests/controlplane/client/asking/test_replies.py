@@ -4,8 +4,8 @@ import json
 import socket
 import struct
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import httpx
@@ -105,20 +105,26 @@ def test_a_connection_that_breaks_is_a_lost_replica() -> None:
     assert refused.value.retryable
 
 
+def serve(server: socket.socket, meet: Callable[[socket.socket], None]) -> None:
+    """Meet at most two connections, and end each then; a client may have come once."""
+    with suppress(OSError):  # the test is over, and the socket closed
+        for _ in range(2):
+            connection, _ = server.accept()
+            with connection:
+                meet(connection)
+
+
 @contextmanager
 def resetting() -> Iterator[str]:
     """A gateway whose connections are reset while their first request is under way, as those of a
     process that is killed; its URL."""
+
+    def reset(connection: socket.socket) -> None:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.recv(1)
+
     with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def serve() -> None:
-            for _ in range(2):
-                connection, _ = server.accept()
-                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                connection.recv(1)
-                connection.close()
-
-        threading.Thread(target=serve, daemon=True).start()
+        threading.Thread(target=serve, daemon=True, args=(server, reset)).start()
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
@@ -165,17 +171,17 @@ def closing(answered: list[int]) -> Iterator[str]:
     reply = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
     with socket.create_server(("127.0.0.1", 0)) as server:
 
-        def serve() -> None:
-            for requests in answered:
-                connection, _ = server.accept()
-                with connection:
-                    for _ in range(requests):
+        def answers() -> None:
+            with suppress(OSError):  # as in ``serve``
+                for requests in answered:
+                    connection, _ = server.accept()
+                    with connection:
+                        for _ in range(requests):
+                            read_request(connection)
+                            connection.sendall(reply)
                         read_request(connection)
-                        connection.sendall(reply)
-                    read_request(connection)
 
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
+        threading.Thread(target=answers, daemon=True).start()
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
@@ -211,16 +217,13 @@ def test_what_speaks_no_http_is_no_gateway() -> None:
 @contextmanager
 def saying(words: bytes) -> Iterator[str]:
     """Where something listens that answers whatever comes with these words; its address."""
+
+    def say(connection: socket.socket) -> None:
+        connection.recv(4096)
+        connection.sendall(words)
+
     with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def serve() -> None:
-            for _ in range(2):
-                connection, _ = server.accept()
-                with connection:
-                    connection.recv(4096)
-                    connection.sendall(words)
-
-        threading.Thread(target=serve, daemon=True).start()
+        threading.Thread(target=serve, daemon=True, args=(server, say)).start()
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
