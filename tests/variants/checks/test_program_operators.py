@@ -124,6 +124,12 @@ def test_what_was_traced_is_of_the_exporter_and_the_models_of_now() -> None:
     assert json.loads(traced_operators.FILE.read_text())["of"] == traced_operators.state(), renew
 
 
+def test_of_another_docstring_or_comment_it_is_as_well() -> None:
+    before = traced_operators.program_of('"""One."""\nx = 1  # as one\n"""A number."""\n')
+    assert traced_operators.program_of('"""Another."""\nx = 1\n"""What it is."""\n') == before
+    assert traced_operators.program_of('"""One."""\nx = 2\n"""A number."""\n') != before
+
+
 @pytest.mark.campaign
 def test_what_was_traced_is_what_tracing_writes(written: set[str]) -> None:
     assert traced_operators.traced() == written

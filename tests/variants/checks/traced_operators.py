@@ -8,6 +8,7 @@ how programs are made functional. So it is kept with the tests, for one state of
 writes it anew. With another state a machine traces once.
 """
 
+import ast
 import gc
 import hashlib
 import json
@@ -26,10 +27,20 @@ FILE = Path(__file__).parents[2] / "cases" / "operators" / "traced.json"
 
 
 def state() -> str:
-    """What tracing depends on: PyTorch, for whatever device it was built, and these sources."""
+    """What tracing depends on: PyTorch, for whatever device it was built, and these programs."""
     sources = (torch_models.__file__, functional.__file__, __file__)
-    texts = (torch.__version__.partition("+")[0], *map(_read, sources))
+    programs = (program_of(Path(source or "").read_text()) for source in sources)
+    texts = (torch.__version__.partition("+")[0], *programs)
     return hashlib.sha256("\0".join(texts).encode()).hexdigest()
+
+
+def program_of(source: str) -> str:
+    """A source without its comments and without texts that stand by themselves."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            node.value = ast.Constant(...)
+    return ast.unparse(tree)
 
 
 def written() -> set[str]:
@@ -62,11 +73,6 @@ def _traced() -> set[str]:
             for one in (program, without_effects(program)):
                 found |= {str(n.target) for n in one.graph.nodes if n.op == "call_function"}
     return {name.removeprefix("aten.") for name in found if name.startswith("aten.")}
-
-
-def _read(file: str | None) -> str:
-    assert file is not None
-    return Path(file).read_text()
 
 
 if __name__ == "__main__":
